@@ -1,0 +1,153 @@
+"""The typed messages between the API's process and a worker's: the only thing that couples them.
+
+Encoded as msgpack by msgspec with the class name as tag. Every field is plain data, so a message means the same on another
+machine. The order of messages on one connection is kept; a worker answers `Submit` only by `StepOutputs`.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from forebay.core.request import FinishReason, GenerateRequest
+
+
+class Submit(msgspec.Struct, tag=True):
+    """To a worker: start this request."""
+
+    request: GenerateRequest
+
+
+class Abort(msgspec.Struct, tag=True):
+    """To a worker: forget these requests and free what they hold before the next step. Unknown ids are ignored."""
+
+    request_ids: list[str]
+
+
+class CheckIntegrity(msgspec.Struct, tag=True):
+    """To a worker: recount every page and answer with `IntegrityReport`."""
+
+    id: int
+
+
+class Shutdown(msgspec.Struct, tag=True):
+    """To a worker: end now; running requests get no further output."""
+
+
+ToWorker = Submit | Abort | CheckIntegrity | Shutdown
+
+
+class TopLogprob(msgspec.Struct, frozen=True, array_like=True):
+    """One candidate token and its natural-log probability."""
+
+    token_id: int
+    logprob: float
+
+
+class TokenLogprobs(msgspec.Struct, frozen=True, array_like=True):
+    """The logprob of the token that stands at a position, and the most likely ones there, best first."""
+
+    token_id: int
+    logprob: float
+    top: list[TopLogprob]
+
+
+class TokenOutput(msgspec.Struct, kw_only=True):
+    """What one step added to one choice of one request."""
+
+    request_id: str
+    index: int = 0
+    """Which of the request's `n` choices."""
+    token_ids: list[int] = []
+    """New tokens in order; a stop token that ended the answer is the last."""
+    logprobs: list[TokenLogprobs] | None = None
+    """As many as `token_ids` when asked for."""
+    prompt_logprobs: list[TokenLogprobs | None] | None = None
+    """With the first output of choice 0 when asked for: one a prompt token, None for the first."""
+    cached_tokens: int = 0
+    """Prompt tokens read from the prefix cache instead of computed (set on the first output of a choice)."""
+    queued_s: float | None = None
+    """Seconds from arrival in the worker to the first scheduled chunk (set on the first output of a choice)."""
+    finish_reason: FinishReason | None = None
+    error: str | None = None
+
+
+class StepOutputs(msgspec.Struct, tag=True):
+    """From a worker: everything that one step produced, in one message."""
+
+    outputs: list[TokenOutput]
+
+
+class StepSample(msgspec.Struct, frozen=True, array_like=True):
+    """One step's cost, as predicted and as measured, in seconds, and what it computed."""
+
+    predicted_s: float
+    actual_s: float
+    prefill_tokens: int
+    decode_tokens: int
+
+
+class WorkerStats(msgspec.Struct, tag=True, kw_only=True):
+    """From a worker, at most a few times a second: gauges as of now, counters since the worker started."""
+
+    running: int = 0
+    waiting: int = 0
+    waiting_by_class: list[int] = []
+    """Waiting sequences in each length class, shortest first."""
+    pages_total: int = 0
+    pages_used: int = 0
+    """Pages held by live sequences."""
+    pages_cached: int = 0
+    """Pages held only by the prefix cache; they are given up when room is wanted."""
+    prompt_tokens_computed: int = 0
+    prompt_tokens_cached: int = 0
+    generation_tokens: int = 0
+    prefix_queries_tokens: int = 0
+    prefix_hits_tokens: int = 0
+    preemptions: int = 0
+    evictions: int = 0
+    steps: list[StepSample] = []
+    """The steps since the last message (bounded; older ones are dropped first)."""
+
+
+class IntegrityReport(msgspec.Struct, tag=True, kw_only=True):
+    """From a worker: the answer to `CheckIntegrity`; `problems` is empty when every page is accounted for."""
+
+    id: int
+    problems: list[str]
+    pages_total: int
+    pages_used: int
+    pages_cached: int
+    sequences: int
+
+
+class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """What the API must know of the model that a worker runs."""
+
+    name: str
+    architecture: str
+    vocab_size: int
+    max_model_len: int
+    """Tokens of prompt and answer together: the model's context, or less where the KV memory holds less."""
+    fingerprint: str
+    """Hex digest that names weights, dtypes and KV layout; the root of every page id."""
+    parameters: int
+    weight_bytes: int
+    kv_bytes: int
+    kernels: str
+    """Which kernels run, for example `native-avx2` or `torch`."""
+
+
+class Ready(msgspec.Struct, tag=True):
+    """From a worker, once: the model is loaded and requests may come."""
+
+    model: ModelInfo
+
+
+class WorkerFailed(msgspec.Struct, tag=True):
+    """From a worker, as its last message: it can't start or go on. `kind` is the class name of the error."""
+
+    kind: str
+    message: str
+
+
+FromWorker = Ready | StepOutputs | WorkerStats | IntegrityReport | WorkerFailed

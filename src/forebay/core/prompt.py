@@ -1,0 +1,36 @@
+"""A prompt as the engine sees it: token ids, and for each span where it came from. Never a rendered string."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+
+class Origin(StrEnum):
+    """Who wrote a span of the prompt."""
+
+    TEMPLATE = "template"
+    """Put in by the recipe, by id: the only origin that may hold control tokens."""
+    SYSTEM = "system"
+    USER = "user"
+    ASSISTANT = "assistant"
+    TOOL = "tool"
+
+
+class Span(msgspec.Struct, frozen=True):
+    """Token ids [start, end) of a prompt, all of one origin."""
+
+    start: int
+    end: int
+    origin: Origin
+
+
+class Prompt(msgspec.Struct, frozen=True):
+    """Token ids with provenance; the spans are in order, do not overlap and cover all ids."""
+
+    ids: list[int]
+    spans: list[Span]
+
+    def __len__(self) -> int:
+        return len(self.ids)

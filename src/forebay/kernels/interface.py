@@ -1,0 +1,123 @@
+"""What a kernel backend can do, in torch tensors; the models call nothing else. Not an implementation.
+
+Backends: `native` (C++, compiled for this machine) and `torch` (portable; the oracle in tests). All activations are fp32
+and contiguous unless said otherwise. Weights and KV are bf16 or fp32.
+
+Every operation gives, bit for bit, the same numbers for a token whatever other tokens are in the call (native backend):
+the answer of a request does not depend on batch, chunking or preemption.
+
+Shapes: T tokens of this step in R rows (ragged), H query heads, G KV heads, D head size, P pages, L layers, page size 16.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+PAGE_TOKENS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class StepBatch:
+    """Where the tokens of one step stand. All int32, on the CPU, contiguous.
+
+    Row r holds tokens [row_starts[r], row_starts[r + 1]) of the step, which are the last ones of a sequence of
+    context[r] tokens, itself included: token j of row r has position context[r] - length(r) + j and sees all positions up
+    to its own.
+    """
+
+    positions: Tensor
+    """[T]: each token's position in its sequence."""
+    row_starts: Tensor
+    """[R + 1]"""
+    context: Tensor
+    """[R]: tokens in the sequence once this step is written."""
+    page_table: Tensor
+    """[R, most pages]: page numbers of each sequence in order; unused entries are 0."""
+    slots: Tensor
+    """[T]: where the token's K and V go: page number * 16 + offset."""
+
+
+@dataclass(frozen=True, slots=True)
+class KvLayout:
+    """The shape of the page store: one tensor [P, L, 2, G * 16 * D], so a page of all layers is one memory range.
+
+    Within a layer of a page, K lies as [G, D, 16] (so that 16 keys are one vector) and V as [G, 16, D].
+    """
+
+    layers: int
+    kv_heads: int
+    head_dim: int
+    dtype: torch.dtype
+
+    @property
+    def page_bytes(self) -> int:
+        """Bytes of one page over all layers, K and V."""
+        return self.layers * 2 * PAGE_TOKENS * self.kv_heads * self.head_dim * self.dtype.itemsize
+
+    def allocate(self, pages: int) -> Tensor:
+        """A page store of `pages` pages; its memory is committed by the system as pages are first written."""
+        return torch.empty((pages, self.layers, 2, PAGE_TOKENS * self.kv_heads * self.head_dim), dtype=self.dtype)
+
+
+class Weight(Protocol):
+    """A matrix [N, K] packed by a backend; only that backend can read it."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(N, K): outputs, inputs."""
+
+    @property
+    def nbytes(self) -> int:
+        """Memory held."""
+
+
+class Kernels(Protocol):
+    """One backend."""
+
+    name: str
+
+    def pack(self, weight: Tensor, dtype: torch.dtype) -> Weight:
+        """Pack `weight` [N, K] (any float dtype) for `linear` and `embed`, stored as `dtype` (bf16 or fp32)."""
+
+    def linear(self, x: Tensor, weight: Weight, bias: Tensor | None = None, residual: Tensor | None = None) -> Tensor:
+        """x [T, K] → x @ weightᵀ (+ bias [N]) (+ residual [T, N]) as [T, N]."""
+
+    def embed(self, ids: Tensor, weight: Weight) -> Tensor:
+        """ids int32 [T] → rows of `weight`, fp32 [T, K]."""
+
+    def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
+        """x [T, N] / rms(x) * weight [N]."""
+
+    def rope_and_store(
+        self,
+        qkv: Tensor,
+        cos_sin: Tensor,
+        batch: StepBatch,
+        pages: Tensor,
+        layer: int,
+        layout: KvLayout,
+        q_norm: Tensor | None = None,
+        k_norm: Tensor | None = None,
+        eps: float = 0.0,
+    ) -> None:
+        """In place on qkv [T, (H + 2G) * D] (q heads, k heads, v heads): optional RMS norm of each q and k head with weights
+        [D], then rotary embedding of q and k (half-split pairs: d with d + D/2) by cos_sin [max position, D] (cos of D/2
+        frequencies, then sin), then k and v are written to the pages at batch.slots.
+        """
+
+    def attention(
+        self, qkv: Tensor, batch: StepBatch, pages: Tensor, layer: int, layout: KvLayout, scale: float, window: int | None
+    ) -> Tensor:
+        """Causal attention of the q heads in qkv [T, (H + 2G) * D] over the pages → [T, H * D]. With `window` w, a token at
+        position p sees positions p - w + 1 to p.
+        """
+
+    def silu_mul(self, gate_up: Tensor) -> Tensor:
+        """[T, 2I] → silu(first half) * second half, [T, I]."""
+
+    def copy_pages(self, pages: Tensor, pairs: list[tuple[int, int]]) -> None:
+        """Copy whole pages, (source, destination) each; sources and destinations are disjoint."""
