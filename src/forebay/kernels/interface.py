@@ -1,12 +1,13 @@
 """What a kernel backend can do, in torch tensors; the models call nothing else. Not an implementation.
 
-Backends: `native` (C++, compiled for this machine) and `torch` (portable; the oracle in tests). All activations are fp32
-and contiguous unless said otherwise. Weights and KV are bf16 or fp32.
+Backends: `native` (C++, compiled for this machine) and `torch` (portable; the oracle in tests). All activations are
+fp32 and contiguous unless said otherwise. Weights and KV are bf16 or fp32.
 
 Every operation gives, bit for bit, the same numbers for a token whatever other tokens are in the call (native backend):
 the answer of a request does not depend on batch, chunking or preemption.
 
-Shapes: T tokens of this step in R rows (ragged), H query heads, G KV heads, D head size, P pages, L layers, page size 16.
+Shapes: T tokens of this step in R rows (ragged), H query heads, G KV heads, D head size, P pages, L layers, 16 tokens a
+page.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ class StepBatch:
     """Where the tokens of one step stand. All int32, on the CPU, contiguous.
 
     Row r holds tokens [row_starts[r], row_starts[r + 1]) of the step, which are the last ones of a sequence of
-    context[r] tokens, itself included: token j of row r has position context[r] - length(r) + j and sees all positions up
-    to its own.
+    context[r] tokens, itself included: token j of row r has position context[r] - length(r) + j and sees all positions
+    up to its own. Not to be changed once a backend has seen it: backends check it and keep its addresses once.
     """
 
     positions: Tensor
@@ -104,16 +105,23 @@ class Kernels(Protocol):
         k_norm: Tensor | None = None,
         eps: float = 0.0,
     ) -> None:
-        """In place on qkv [T, (H + 2G) * D] (q heads, k heads, v heads): optional RMS norm of each q and k head with weights
-        [D], then rotary embedding of q and k (half-split pairs: d with d + D/2) by cos_sin [max position, D] (cos of D/2
-        frequencies, then sin), then k and v are written to the pages at batch.slots.
+        """In place on qkv [T, (H + 2G) * D] (q heads, k heads, v heads): optional RMS norm of each q and k head with
+        weights [D], then rotary embedding of q and k (half-split pairs: d with d + D/2) by cos_sin [max position, D]
+        (cos of D/2 frequencies, then sin), then k and v are written to the pages at batch.slots.
         """
 
     def attention(
-        self, qkv: Tensor, batch: StepBatch, pages: Tensor, layer: int, layout: KvLayout, scale: float, window: int | None
+        self,
+        qkv: Tensor,
+        batch: StepBatch,
+        pages: Tensor,
+        layer: int,
+        layout: KvLayout,
+        scale: float,
+        window: int | None,
     ) -> Tensor:
-        """Causal attention of the q heads in qkv [T, (H + 2G) * D] over the pages → [T, H * D]. With `window` w, a token at
-        position p sees positions p - w + 1 to p.
+        """Causal attention of the q heads in qkv [T, (H + 2G) * D] over the pages → [T, H * D]. With `window` w, a token
+        at position p sees positions p - w + 1 to p.
         """
 
     def silu_mul(self, gate_up: Tensor) -> Tensor:
