@@ -137,6 +137,13 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Which kernels run, for example `native-avx2` or `torch`."""
 
 
+class Progress(msgspec.Struct, tag=True, frozen=True):
+    """From a worker while it starts: what it does, and how much of it is done (0 to 1)."""
+
+    stage: str
+    fraction: float
+
+
 class Ready(msgspec.Struct, tag=True):
     """From a worker, once: the model is loaded and requests may come."""
 
@@ -150,4 +157,4 @@ class WorkerFailed(msgspec.Struct, tag=True):
     message: str
 
 
-FromWorker = Ready | StepOutputs | WorkerStats | IntegrityReport | WorkerFailed
+FromWorker = Progress | Ready | StepOutputs | WorkerStats | IntegrityReport | WorkerFailed

@@ -1,0 +1,108 @@
+"""One worker process on this machine: started, watched and always ended by its context manager."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import tempfile
+from asyncio.subprocess import Process
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import msgspec
+
+from forebay.core.errors import EngineUnavailableError
+from forebay.core.messages import Shutdown
+from forebay.engine import WorkerOptions
+from forebay.router import Router, WorkerLink
+
+_GRACE_S = 2.0
+"""How long a worker may take to end by itself, and again after SIGTERM."""
+
+
+@asynccontextmanager
+async def local_worker(
+    options: WorkerOptions, on_progress: Callable[[str, float], None] | None = None
+) -> AsyncIterator[Router]:
+    """Start a worker, wait until its model is loaded, and give a router to it. Leaving ends the process within seconds.
+
+    The socket lies in a folder that only this user can enter.
+
+    Raises:
+        ConfigError, ModelNotFoundError, UnsupportedModelError, EngineUnavailableError: it could not start.
+    """
+    failure: Exception | None = None
+    with tempfile.TemporaryDirectory(prefix="forebay-") as folder:
+        address = f"ipc://{Path(folder) / 'worker'}"
+        with WorkerLink(address) as link:
+            router = Router(link, options.max_waiting, on_progress)
+            process = await _start(address, options)
+            async with asyncio.TaskGroup() as group:
+                receiving = group.create_task(router.run(), name="worker messages")
+                watching = group.create_task(_watch(process, router), name="worker process")
+                try:
+                    await router.wait_ready()
+                    yield router
+                except Exception as error:  # kept, so that the task group does not wrap it
+                    failure = error
+                finally:
+                    await _stop(process, link)
+                    receiving.cancel()
+                    watching.cancel()
+    if failure is not None:
+        raise failure
+
+
+async def _start(address: str, options: WorkerOptions) -> Process:
+    """The worker reads its standard input only to see it close, which tells it that this process is gone. It gets a session
+    of its own, so that Ctrl-C reaches this process alone, which then ends it in order.
+    """
+    return await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "forebay.engine.worker",
+        address,
+        msgspec.json.encode(options).decode(),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=sys.stderr.fileno() if _has_fileno() else None,
+        start_new_session=True,
+        env=os.environ | {"TOKENIZERS_PARALLELISM": "false"},
+    )
+
+
+def _has_fileno() -> bool:
+    try:
+        sys.stderr.fileno()
+    except (OSError, ValueError):
+        return False
+    return True
+
+
+async def _watch(process: Process, router: Router) -> None:
+    code = await process.wait()
+    await asyncio.sleep(0.05)  # its last words may still be in the socket, and say more than its exit code
+    router.fail(EngineUnavailableError(f"The engine's process ended with exit code {code}."))
+
+
+async def _stop(process: Process, link: WorkerLink) -> None:
+    if process.returncode is None:
+        try:
+            async with asyncio.timeout(_GRACE_S):
+                await link.send(Shutdown())
+                await process.wait()
+        except TimeoutError:
+            process.terminate()
+            await _wait_or_kill(process)
+    if process.stdin is not None:
+        process.stdin.close()
+
+
+async def _wait_or_kill(process: Process) -> None:
+    try:
+        async with asyncio.timeout(_GRACE_S):
+            await process.wait()
+    except TimeoutError:
+        process.kill()
+        await process.wait()

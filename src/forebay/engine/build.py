@@ -1,0 +1,74 @@
+"""Builds an engine from options: resolves and loads the model, measures memory, makes pages. Runs once, in the worker."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+
+import psutil
+import torch
+
+from forebay.core.messages import ModelInfo
+from forebay.engine.engine import Engine
+from forebay.engine.memory import context_limit, kv_pages
+from forebay.engine.options import Dtype, WorkerOptions
+from forebay.engine.runner import ModelRunner
+from forebay.kernels import Kernels, load_kernels
+from forebay.kernels.cpu import cpu_info
+from forebay.kv import KvBook
+from forebay.models import Model, ModelSource, describe, load_model, resolve
+from forebay.scheduling import Scheduler, SchedulerConfig, StepTimeModel
+
+log = logging.getLogger(__name__)
+
+Report = Callable[[str, float], None]
+
+_DTYPES: dict[Dtype, torch.dtype] = {"bf16": torch.bfloat16, "fp32": torch.float32}
+
+
+def build_engine(options: WorkerOptions, report: Report) -> Engine:
+    """Everything from a model's name to an engine that can step.
+
+    `report` is called with a stage and its share done (0 to 1).
+
+    Raises:
+        ModelNotFoundError, UnsupportedModelError, ConfigError: before memory is taken, wherever that can be known.
+    """
+    torch.set_num_threads(options.threads or cpu_info().usable_cores)
+    report("reading the model's description", 0.0)
+    source = resolve(options.model)
+    describe(source)
+    report("preparing the kernels", 0.0)
+    kernels = load_kernels(options.kernels)
+    model = load_model(source, kernels, _DTYPES[options.dtype], lambda done: report("loading weights", done))
+    return _assemble(options, source, kernels, model)
+
+
+def _assemble(options: WorkerOptions, source: ModelSource, kernels: Kernels, model: Model) -> Engine:
+    layout = model.layout(_DTYPES[options.kv_dtype or options.dtype])
+    available = psutil.virtual_memory().available
+    context = model.config.max_model_len
+    pages = kv_pages(layout.page_bytes, options.kv_memory, available, context, options.max_running)
+    limit = context_limit(context, options.max_model_len, pages)
+    fingerprint = f"{model.fingerprint}:{layout}"
+    book = KvBook(pages, prefix_cache=options.prefix_cache)
+    config = SchedulerConfig(
+        max_running=options.max_running,
+        max_waiting=options.max_waiting,
+        target_itl_s=options.target_itl_s,
+        max_model_len=limit,
+    )
+    info = ModelInfo(
+        name=options.served_name or source.name,
+        architecture=model.config.architecture,
+        vocab_size=model.config.vocab_size,
+        max_model_len=limit,
+        fingerprint=model.fingerprint,
+        parameters=model.config.parameters,
+        weight_bytes=model.weight_bytes,
+        kv_bytes=pages * layout.page_bytes,
+        kernels=kernels.name,
+    )
+    scheduler = Scheduler(config, book, fingerprint, StepTimeModel())
+    return Engine(scheduler, book, ModelRunner(model, kernels, layout, pages), info, time.monotonic)

@@ -1,0 +1,229 @@
+"""One engine: scheduler, model and sampler, one step at a time. No sockets and no process: `worker.py` drives it.
+
+A step is plan → pages copied → forward → sample → complete. An error in a step ends the requests of that step with a message
+and frees what they held; the engine goes on, unless steps keep failing.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable
+
+from forebay.core.errors import ForebayError, OverloadedError
+from forebay.core.messages import (
+    IntegrityReport,
+    ModelInfo,
+    StepSample,
+    TokenLogprobs,
+    TokenOutput,
+    WorkerStats,
+)
+from forebay.core.request import FinishReason, GenerateRequest
+from forebay.engine.logprobs import token_logprobs
+from forebay.engine.runner import ModelRunner, StepResult
+from forebay.engine.sampler import Draw, sample
+from forebay.kv import KvBook
+from forebay.scheduling import Scheduler, SequenceUpdate, StepPlan
+
+log = logging.getLogger(__name__)
+
+_SAMPLES_KEPT = 512
+"""Steps remembered between two statistics messages."""
+
+_FAILURES_ALLOWED = 3
+"""This many failed steps in a row end the worker: something outlives the requests that are given up."""
+
+
+class Engine:
+    """Carries requests from prompt to last token. Not thread-safe: one thread calls it."""
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        book: KvBook,
+        runner: ModelRunner,
+        info: ModelInfo,
+        clock: Callable[[], float],
+    ) -> None:
+        self.info = info
+        self._scheduler = scheduler
+        self._book = book
+        self._runner = runner
+        self._clock = clock
+        self._samples: deque[StepSample] = deque(maxlen=_SAMPLES_KEPT)
+        self._prompt_logprobs: dict[str, dict[int, TokenLogprobs]] = {}
+        self._introduced: set[tuple[str, int]] = set()
+        self._pending: list[TokenOutput] = []
+        self._failures = 0
+
+    @property
+    def has_work(self) -> bool:
+        """Whether a step would do something."""
+        return bool(self._pending) or self._scheduler.running + self._scheduler.waiting > 0
+
+    def submit(self, request: GenerateRequest) -> None:
+        """Take a request. What makes it impossible is answered by its first output, with an error."""
+        try:
+            self._check_ids(request)
+            self._scheduler.add(request, self._clock())
+        except (ForebayError, ValueError) as error:
+            if not isinstance(error, OverloadedError):
+                log.warning("request %s refused: %s", request.id, error)
+            self._pending += [
+                TokenOutput(request_id=request.id, index=index, finish_reason=FinishReason.ERROR, error=str(error))
+                for index in range(request.sampling.n)
+            ]
+            return
+        if request.sampling.prompt_logprobs is not None:
+            self._prompt_logprobs[request.id] = {}
+
+    def _check_ids(self, request: GenerateRequest) -> None:
+        if not request.prompt_ids:
+            raise ValueError("The prompt is empty.")
+        if min(request.prompt_ids) < 0 or max(request.prompt_ids) >= self.info.vocab_size:
+            raise ValueError(f"A token id of the prompt is outside the vocabulary of {self.info.vocab_size} tokens.")
+
+    def abort(self, request_id: str) -> None:
+        """Forget a request and free its pages now. Unknown ids are ignored."""
+        self._scheduler.abort(request_id)
+        self._forget(request_id)
+
+    def step(self) -> list[TokenOutput]:
+        """Run one step and give what it produced; an empty list when there was nothing to do."""
+        outputs, self._pending = self._pending, []
+        started = self._clock()
+        plan = self._scheduler.plan(started)
+        if plan is None:
+            return outputs
+        try:
+            result = self._runner.run(plan)
+            draws = _draws(plan)
+            drawn = sample(result.logits, draws)
+        except Exception as error:
+            self._failures += 1
+            log.exception("a step of %d rows failed", len(plan.rows))
+            if self._failures >= _FAILURES_ALLOWED:
+                raise
+            message = f"The engine failed while computing this request ({type(error).__name__}). It may be sent again."
+            return outputs + self._fail(plan, message)
+        self._failures = 0
+        outputs += self._complete(plan, result, draws, drawn, started)
+        return outputs
+
+    def _complete(
+        self, plan: StepPlan, result: StepResult, draws: list[Draw], drawn: list[int], started: float
+    ) -> list[TokenOutput]:
+        self._keep_prompt_logprobs(plan, result)
+        logprobs = _drawn_logprobs(result, draws, drawn)
+        ended = self._clock()
+        per_row, per_sequence, tokens = [], {}, iter(zip(drawn, logprobs, strict=True))
+        for row in plan.rows:
+            pairs = [next(tokens) for _ in range(row.samples)]
+            per_row.append([token for token, _ in pairs])
+            for choice, (_, found) in enumerate(pairs, start=row.sequence.index):
+                per_sequence[row.sequence.request_id, choice] = found
+        decode = sum(1 for row in plan.rows if row.tokens == 1 and row.samples)
+        computed = sum(row.tokens for row in plan.rows)
+        self._samples.append(StepSample(plan.predicted_s, ended - started, computed - decode, decode))
+        updates = self._scheduler.complete(plan, per_row, ended, ended - started)
+        return [self._output(update, per_sequence) for update in updates]
+
+    def _output(
+        self, update: SequenceUpdate, logprobs: dict[tuple[str, int], TokenLogprobs | None]
+    ) -> TokenOutput:
+        sequence = update.sequence
+        key = (sequence.request_id, sequence.index)
+        output = TokenOutput(
+            request_id=sequence.request_id,
+            index=sequence.index,
+            token_ids=update.token_ids,
+            finish_reason=update.finish_reason,
+        )
+        found = logprobs.get(key)
+        if found is not None and update.token_ids:
+            output.logprobs = [found]
+        if key not in self._introduced:
+            self._introduce(output, update)
+        if update.finish_reason is not None:
+            self._introduced.discard(key)
+        return output
+
+    def _introduce(self, output: TokenOutput, update: SequenceUpdate) -> None:
+        """Add to a choice's first output what is said once."""
+        sequence = update.sequence
+        self._introduced.add((sequence.request_id, sequence.index))
+        output.cached_tokens = sequence.cached_tokens
+        if sequence.first_scheduled is not None:
+            output.queued_s = sequence.first_scheduled - sequence.arrival
+        kept = self._prompt_logprobs.pop(sequence.request_id, None) if sequence.index == 0 else None
+        if kept is not None:
+            output.prompt_logprobs = [kept.get(position) for position in range(len(sequence.prompt_ids))]
+
+    def _keep_prompt_logprobs(self, plan: StepPlan, result: StepResult) -> None:
+        for index, found in result.prompt_logprobs.items():
+            row = plan.rows[index]
+            kept = self._prompt_logprobs.get(row.sequence.request_id)
+            if kept is not None:
+                kept.update(enumerate(found, start=row.start + 1))
+
+    def _fail(self, plan: StepPlan, message: str) -> list[TokenOutput]:
+        outputs = []
+        for update in self._scheduler.fail(plan, self._clock()):
+            sequence = update.sequence
+            outputs.append(
+                TokenOutput(
+                    request_id=sequence.request_id,
+                    index=sequence.index,
+                    finish_reason=FinishReason.ERROR,
+                    error=message,
+                )
+            )
+            self._introduced.discard((sequence.request_id, sequence.index))
+            self._prompt_logprobs.pop(sequence.request_id, None)
+        return outputs
+
+    def _forget(self, request_id: str) -> None:
+        self._prompt_logprobs.pop(request_id, None)
+        self._introduced = {key for key in self._introduced if key[0] != request_id}
+        self._pending = [output for output in self._pending if output.request_id != request_id]
+
+    def stats(self) -> WorkerStats:
+        """Gauges and counters as of now, with the steps since the last call."""
+        stats = self._scheduler.stats()
+        stats.steps = list(self._samples)
+        self._samples.clear()
+        return stats
+
+    def check(self, check_id: int) -> IntegrityReport:
+        """Recount every page."""
+        return IntegrityReport(
+            id=check_id,
+            problems=self._book.check(),
+            pages_total=self._book.total,
+            pages_used=self._book.used,
+            pages_cached=self._book.cached,
+            sequences=self._scheduler.running + self._scheduler.waiting,
+        )
+
+
+def _draws(plan: StepPlan) -> list[Draw]:
+    draws, logits_row = [], 0
+    for row in plan.rows:
+        if not row.samples:
+            continue
+        sequence = row.sequence
+        for choice in range(sequence.index, sequence.index + row.samples):
+            draws.append(Draw(logits_row, sequence.sampling, choice, sequence.prompt_ids, sequence.output_ids))
+        logits_row += 1
+    return draws
+
+
+def _drawn_logprobs(result: StepResult, draws: list[Draw], drawn: list[int]) -> list[TokenLogprobs | None]:
+    found: list[TokenLogprobs | None] = [None] * len(draws)
+    for top in {draw.sampling.logprobs for draw in draws} - {None}:
+        chosen = [i for i, draw in enumerate(draws) if draw.sampling.logprobs == top]
+        rows = result.logits[[draws[i].row for i in chosen]]
+        for i, logprobs in zip(chosen, token_logprobs(rows, [drawn[i] for i in chosen], top or 0), strict=True):
+            found[i] = logprobs
+    return found

@@ -1,0 +1,124 @@
+"""The worker process: one engine behind a ZeroMQ socket. Started by `cluster/`, as `python -m forebay.engine.worker`.
+
+It takes `ToWorker` messages between steps and sends one `StepOutputs` a step. It ends on `Shutdown`, when its standard input
+closes (its parent is gone), or when steps keep failing. SIGINT is left to the parent.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import sys
+import time
+
+import msgspec
+import zmq
+
+from forebay.core.errors import ForebayError
+from forebay.core.messages import (
+    Abort,
+    CheckIntegrity,
+    FromWorker,
+    Progress,
+    Ready,
+    Shutdown,
+    StepOutputs,
+    Submit,
+    ToWorker,
+    WorkerFailed,
+)
+from forebay.engine.build import build_engine
+from forebay.engine.engine import Engine
+from forebay.engine.options import WorkerOptions
+
+log = logging.getLogger(__name__)
+
+_STATS_EVERY_S = 0.25
+_IDLE_WAIT_MS = 1000
+
+
+class Connection:
+    """The worker's end of the socket pair. Both directions are bounded by ZeroMQ's high-water mark; a full one blocks the
+    sender, so a stalled API holds the engine back rather than growing a queue.
+    """
+
+    def __init__(self, address: str) -> None:
+        self._context = zmq.Context()
+        self._socket = self._context.socket(zmq.PAIR)
+        self._socket.connect(address)
+        self._poller = zmq.Poller()
+        self._poller.register(self._socket, zmq.POLLIN)
+        self._poller.register(sys.stdin.fileno(), zmq.POLLIN)
+        self._decoder = msgspec.msgpack.Decoder(ToWorker)
+        self._encoder = msgspec.msgpack.Encoder()
+
+    def send(self, message: FromWorker) -> None:
+        """Send, waiting while the queue is full."""
+        self._socket.send(self._encoder.encode(message))
+
+    def receive(self, wait_ms: int) -> list[ToWorker]:
+        """All messages that are there, waiting up to `wait_ms` for the first. A closed parent reads as `Shutdown`."""
+        ready = dict(self._poller.poll(wait_ms))
+        if sys.stdin.fileno() in ready:
+            return [Shutdown()]
+        messages: list[ToWorker] = []
+        while self._socket.getsockopt(zmq.EVENTS) & zmq.POLLIN:
+            messages.append(self._decoder.decode(self._socket.recv()))
+        return messages
+
+    def close(self) -> None:
+        """Give the last messages half a second to leave."""
+        self._socket.close(linger=500)
+        self._context.term()
+
+
+def serve(engine: Engine, connection: Connection) -> None:
+    """Step while there is work and answer messages until told to stop."""
+    next_stats = 0.0
+    while True:
+        for message in connection.receive(0 if engine.has_work else _IDLE_WAIT_MS):
+            if isinstance(message, Shutdown):
+                return
+            _handle(engine, connection, message)
+        outputs = engine.step()
+        if outputs:
+            connection.send(StepOutputs(outputs))
+        now = time.monotonic()
+        if now >= next_stats or not engine.has_work:
+            connection.send(engine.stats())
+            next_stats = now + _STATS_EVERY_S
+
+
+def _handle(engine: Engine, connection: Connection, message: Submit | Abort | CheckIntegrity) -> None:
+    match message:
+        case Submit(request):
+            engine.submit(request)
+        case Abort(request_ids):
+            for request_id in request_ids:
+                engine.abort(request_id)
+        case CheckIntegrity(check_id):
+            connection.send(engine.check(check_id))
+
+
+def main() -> int:
+    """Arguments: the address to connect to, and `WorkerOptions` as JSON."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s worker: %(message)s")
+    connection = Connection(sys.argv[1])
+    try:
+        options = msgspec.json.decode(sys.argv[2], type=WorkerOptions)
+        engine = build_engine(options, lambda stage, share: connection.send(Progress(stage, share)))
+        connection.send(Ready(engine.info))
+        serve(engine, connection)
+    except Exception as error:
+        if not isinstance(error, ForebayError):
+            log.exception("the worker ends")
+        connection.send(WorkerFailed(type(error).__name__, str(error)))
+        return 1
+    finally:
+        connection.close()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
