@@ -1,0 +1,128 @@
+"""Pieces to a prompt: control tokens by id, everything between two of them by the plain tokenizer, with provenance.
+
+The words and texts between two control tokens are one *run* and are encoded together, because a template that puts text
+behind a space ("USER: …") was trained with tokens that cross that border. Where the words end a line, the run is cut:
+the structure's ids then are the same whatever the text is, and a history re-encodes to the ids that were generated. A token
+that crosses a border counts as text, never as the template's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from forebay.core.prompt import Origin, Prompt, Span
+from forebay.recipe.pieces import Control, Cut, Piece, Text, Words
+from forebay.recipe.vocabulary import Prefix, Vocabulary
+
+_CACHED_WORDS: Final = 1024
+
+
+class PromptEncoder:
+    """Encodes pieces with one vocabulary."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self._vocabulary = vocabulary
+        self._words: dict[tuple[str, bool], list[int]] = {}
+
+    def encode(self, pieces: Iterable[Piece]) -> Prompt:
+        """Return the ids and spans. The model's BOS is put first when it expects one and the pieces have none."""
+        build = _Builder()
+        run: list[Words | Text | Cut] = []
+        for piece in pieces:
+            if isinstance(piece, Control):
+                self._add_run(build, run)
+                run = []
+                build.add([piece.id], Origin.TEMPLATE)
+            else:
+                run.append(piece)
+        self._add_run(build, run)
+        return build.prompt(self._vocabulary.bos_id if self._vocabulary.adds_bos else None)
+
+    def _add_run(self, build: _Builder, run: Sequence[Words | Text | Cut]) -> None:
+        continued = bool(build.ids) and self._vocabulary.prefix is Prefix.START
+        for group in self._groups(run):
+            if len(group) == 1:
+                self._add_one(build, group[0], continued)
+            else:
+                self._add_mixed(build, group, continued)
+            continued = True
+
+    def _groups(self, run: Sequence[Words | Text | Cut]) -> list[list[Words | Text]]:
+        """Split a run at its cuts and behind words that end a line; pieces without text are dropped."""
+        groups: list[list[Words | Text]] = [[]]
+        for piece in run:
+            if isinstance(piece, Cut):
+                groups.append([])
+            elif piece.text:
+                if groups[-1] and isinstance(piece, Text) and self._closes(groups[-1][-1]):
+                    groups.append([])
+                groups[-1].append(piece)
+        return [group for group in groups if group]
+
+    def _closes(self, piece: Words | Text) -> bool:
+        return isinstance(piece, Words) and piece.text.endswith("\n") and self._vocabulary.prefix is Prefix.NONE
+
+    def _add_one(self, build: _Builder, piece: Words | Text, continued: bool) -> None:
+        if isinstance(piece, Text):
+            build.add(self._vocabulary.plain_ids(piece.text, continued=continued), piece.origin)
+            return
+        key = (piece.text, continued)
+        ids = self._words.get(key)
+        if ids is None:
+            ids = self._vocabulary.plain_ids(piece.text, continued=continued)
+            if len(self._words) < _CACHED_WORDS:
+                self._words[key] = ids
+        build.add(ids, Origin.TEMPLATE)
+
+    def _add_mixed(self, build: _Builder, group: list[Words | Text], continued: bool) -> None:
+        ids, offsets = self._vocabulary.plain_encoding("".join(piece.text for piece in group), continued=continued)
+        borders = _borders(group)
+        at = 0
+        for token, (start, end) in zip(ids, offsets, strict=True):
+            while at < len(borders) - 1 and borders[at][0] <= start:
+                at += 1
+            build.add([token], _origin(borders, at, end))
+
+
+def _borders(group: list[Words | Text]) -> list[tuple[int, Origin]]:
+    """The (end, origin) of each piece, in characters of the joined text."""
+    borders: list[tuple[int, Origin]] = []
+    end = 0
+    for piece in group:
+        end += len(piece.text)
+        borders.append((end, piece.origin if isinstance(piece, Text) else Origin.TEMPLATE))
+    return borders
+
+
+def _origin(borders: list[tuple[int, Origin]], at: int, end: int) -> Origin:
+    """The origin of a token that begins in piece `at` and ends before character `end`: the first text that it touches."""
+    while borders[at][1] is Origin.TEMPLATE and borders[at][0] < end and at < len(borders) - 1:
+        at += 1
+    return borders[at][1]
+
+
+class _Builder:
+    """Ids and spans as they grow; neighbours of one origin become one span."""
+
+    def __init__(self) -> None:
+        self.ids: list[int] = []
+        self._spans: list[tuple[int, int, Origin]] = []
+
+    def add(self, ids: Sequence[int], origin: Origin) -> None:
+        if not ids:
+            return
+        start = len(self.ids)
+        self.ids.extend(ids)
+        if self._spans and self._spans[-1][2] is origin:
+            start = self._spans.pop()[0]
+        self._spans.append((start, len(self.ids), origin))
+
+    def prompt(self, bos: int | None) -> Prompt:
+        if bos is None or (self.ids and self.ids[0] == bos):
+            return Prompt(self.ids, [Span(*span) for span in self._spans])
+        whole = _Builder()
+        whole.add([bos], Origin.TEMPLATE)
+        for start, end, origin in self._spans:
+            whole.add(self.ids[start:end], origin)
+        return whole.prompt(None)

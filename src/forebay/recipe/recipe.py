@@ -1,0 +1,87 @@
+"""The recipe of one model: conversations to prompts, ids to text. Everything that a model's own files say about text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+from forebay.core.errors import UnsupportedModelError
+from forebay.core.gguf import read_gguf
+from forebay.core.prompt import Origin, Prompt
+from forebay.recipe.conversation import Conversation, check_conversation
+from forebay.recipe.detokenizer import Detokenizer
+from forebay.recipe.encoder import PromptEncoder
+from forebay.recipe.gguf_tokenizer import gguf_parts
+from forebay.recipe.pieces import Text
+from forebay.recipe.templates.chatml import ChatML
+from forebay.recipe.vocabulary import TokenizerParts, Vocabulary
+
+
+class Recipe:
+    """How one model's text is made and read. Safe to use from several threads."""
+
+    def __init__(self, parts: TokenizerParts) -> None:
+        self._vocabulary = Vocabulary(parts)
+        self._encoder = PromptEncoder(self._vocabulary)
+        self._template = ChatML.of(
+            self._vocabulary, "smollm2", "You are a helpful AI assistant named SmolLM, trained by Hugging Face"
+        )
+        self.stop_token_ids = parts.stop_ids
+
+    @classmethod
+    def load(cls, path: Path, kind: Literal["gguf", "hf"]) -> Recipe:
+        """Read a GGUF file, or a Hugging Face folder, and prove that its text can't become control tokens.
+
+        Raises UnsupportedModelError that names what is missing or which token leaks.
+        """
+        if kind == "hf":
+            raise UnsupportedModelError("Hugging Face folders are not supported yet.")
+        return cls(gguf_parts(read_gguf(path).metadata))
+
+    @property
+    def vocab_size(self) -> int:
+        """How many token ids there are."""
+        return self._vocabulary.size
+
+    @property
+    def template_name(self) -> str:
+        """Which chat template is used."""
+        return self._template.name
+
+    def encode_chat(self, conversation: Conversation, *, continue_final: bool = False) -> Prompt:
+        """The prompt that asks for the assistant's next message, or with `continue_final` for the rest of its last one.
+
+        Raises InvalidRequestError whose `param` is a dotted path such as `messages.3.role`.
+        """
+        check_conversation(conversation, continue_final=continue_final)
+        return self._encoder.encode(self._template.pieces(conversation, continue_final=continue_final))
+
+    def encode_text(self, text: str) -> Prompt:
+        """The prompt that continues bare text: BOS if the model expects one, then the text, all of it plain."""
+        return self._encoder.encode([Text(text, Origin.USER)])
+
+    def plain_ids(self, text: str) -> list[int]:
+        """The ids of bare text, with no BOS and no control token."""
+        return self._vocabulary.plain_ids(text)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of ids; control tokens give none."""
+        detokenizer = self.detokenizer()
+        return detokenizer.push(ids) + detokenizer.finish()
+
+    def token_text(self, token_id: int) -> str:
+        """One token as text, control tokens by their spelling; U+FFFD stands for bytes that are no whole character."""
+        return self.token_bytes(token_id).decode("utf-8", "replace")
+
+    def token_bytes(self, token_id: int) -> bytes:
+        """One token's bytes, control tokens by their spelling; empty for an id that the vocabulary doesn't have."""
+        return self._vocabulary.token_bytes(token_id)
+
+    def is_control(self, token_id: int) -> bool:
+        """Whether the id is a control token's."""
+        return self._vocabulary.is_control(token_id)
+
+    def detokenizer(self, prompt_ids: Sequence[int] = ()) -> Detokenizer:
+        """A decoder for one answer; pass the prompt's ids when the answer goes on behind bare text."""
+        return Detokenizer(self._vocabulary, prompt_ids)

@@ -1,0 +1,1 @@
+"""Chat templates as typed trees: each turns a conversation into pieces, never into a string."""

@@ -1,0 +1,141 @@
+"""A model's tokens: which are control and which are content, text to ids without control tokens, ids to bytes.
+
+The one door from text to ids is here, and it can't return a control id: the tokenizer behind it knows no control token,
+and what it returns is checked all the same. There is deliberately no method that encodes text with control tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from tokenizers import Tokenizer
+
+from forebay.core.errors import UnsupportedModelError
+
+
+class Scheme(Enum):
+    """How a token's spelling stands for bytes."""
+
+    BYTE_LEVEL = "byte-level"
+    """Each character of the spelling is one byte, in GPT-2's alphabet."""
+    SENTENCEPIECE = "sentencepiece"
+    """The spelling is the text, with ▁ for a space and <0xNN> for a byte."""
+
+
+class Prefix(Enum):
+    """Where the tokenizer puts a space before text that has none."""
+
+    NONE = "none"
+    START = "start"
+    """Only at the very start of the prompt."""
+    RUN = "run"
+    """At the start and behind every control token."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenizerParts:
+    """What a model's files say about its tokenizer, before it is judged."""
+
+    plain: Tokenizer
+    """Knows no control token."""
+    continued: Tokenizer
+    """The same, but puts no space before the text; the same object when `plain` doesn't either."""
+    scheme: Scheme
+    prefix: Prefix
+    size: int
+    control: Mapping[str, int]
+    """Every control token's id by its spelling."""
+    bos_id: int | None
+    adds_bos: bool
+    stop_ids: tuple[int, ...]
+    chat_template: str | None
+
+
+class Vocabulary:
+    """The tokens of one model."""
+
+    def __init__(self, parts: TokenizerParts) -> None:
+        self._plain = parts.plain
+        self._continued = parts.continued
+        self.scheme = parts.scheme
+        self.prefix = parts.prefix
+        self.size = parts.size
+        self.control = parts.control
+        self.control_ids: frozenset[int] = frozenset(parts.control.values())
+        self.bos_id = parts.bos_id
+        self.adds_bos = parts.adds_bos and parts.bos_id is not None
+        self._bytes: dict[int, bytes] = {}
+
+    def plain_ids(self, text: str, *, continued: bool = False) -> list[int]:
+        """Encode text; no id is a control token's. `continued`: the text follows other text, so no space is put first."""
+        tokenizer = self._continued if continued else self._plain
+        return self._checked(tokenizer.encode(text, add_special_tokens=False).ids)
+
+    def plain_encoding(self, text: str, *, continued: bool = False) -> tuple[list[int], list[tuple[int, int]]]:
+        """Like `plain_ids`, with the characters [start, end) of the text that each token stands for."""
+        tokenizer = self._continued if continued else self._plain
+        encoding = tokenizer.encode(text, add_special_tokens=False)
+        return self._checked(encoding.ids), encoding.offsets
+
+    def plain_batch(self, texts: list[str], *, continued: bool = False) -> list[list[int]]:
+        """Encode many texts, unchecked: for the self-test, which looks for control ids itself."""
+        tokenizer = self._continued if continued else self._plain
+        return [encoding.ids for encoding in tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
+
+    def is_control(self, token_id: int) -> bool:
+        """Whether the id is a control token's."""
+        return token_id in self.control_ids
+
+    def control_id(self, spelling: str) -> int:
+        """The id of a control token. Raises KeyError when there is none of that spelling."""
+        return self.control[spelling]
+
+    def token_bytes(self, token_id: int) -> bytes:
+        """The bytes that a token stands for in text; a control token's are its spelling. Empty for an unknown id."""
+        known = self._bytes.get(token_id)
+        if known is None:
+            known = self._bytes[token_id] = self._spell(token_id)
+        return known
+
+    def _spell(self, token_id: int) -> bytes:
+        spelling = self._plain.id_to_token(token_id)
+        if spelling is None or token_id in self.control_ids:
+            return self._control_spellings().get(token_id, "").encode()
+        if self.scheme is Scheme.BYTE_LEVEL:
+            return _byte_level(spelling)
+        return _sentencepiece(spelling)
+
+    def _control_spellings(self) -> dict[int, str]:
+        return {token_id: spelling for spelling, token_id in self.control.items()}
+
+    def _checked(self, ids: list[int]) -> list[int]:
+        if not self.control_ids.isdisjoint(ids):
+            leaked = next(token_id for token_id in ids if token_id in self.control_ids)
+            raise UnsupportedModelError(f"The tokenizer turned text into control token {leaked}; the text is refused.")
+        return ids
+
+
+def _gpt2_alphabet() -> dict[str, int]:
+    """The byte of each character of GPT-2's alphabet: printable ones stand for themselves, others for 256 and on."""
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in printable]
+    return {chr(byte): byte for byte in printable} | {chr(256 + place): byte for place, byte in enumerate(others)}
+
+
+_BYTE_OF: Final = _gpt2_alphabet()
+
+
+def _byte_level(spelling: str) -> bytes:
+    try:
+        return bytes([_BYTE_OF[character] for character in spelling])
+    except KeyError:
+        return spelling.encode()
+
+
+def _sentencepiece(spelling: str) -> bytes:
+    if len(spelling) == 6 and spelling.startswith("<0x") and spelling.endswith(">"):
+        return bytes([int(spelling[3:5], 16)])
+    return spelling.replace("▁", " ").encode()
