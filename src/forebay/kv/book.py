@@ -1,0 +1,221 @@
+"""The book of KV pages: the one place where pages get owners, identities and new owners. It plans copies, it makes none."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Sequence
+
+from forebay.kv.identity import PAGE_TOKENS
+from forebay.kv.pages import PagePool
+from forebay.kv.sequence_pages import SequencePages, pages_for
+
+
+class KvBook:
+    """Allocation, prefix reuse, copy on write and release of pages, for all sequences of one worker.
+
+    A full page is registered under its id once its KV is really there (`commit`). If the id is registered already, the sequence
+    moves to that page and gives up its own: this happens between steps, when no kernel reads a page, and keeps every content
+    stored once. Hence a sequence that holds a registered page holds its registered ancestors too.
+    """
+
+    def __init__(self, num_pages: int, prefix_cache: bool = True) -> None:
+        """`num_pages` pages; without `prefix_cache` nothing is registered, and pages are shared by `fork` only."""
+        if num_pages < 1:
+            raise ValueError(f"a book needs at least one page, not {num_pages}")
+        self.prefix_cache = prefix_cache
+        self._pool = PagePool(num_pages)
+        self._holding: dict[SequencePages, None] = {}
+        self._roots: set[bytes] = set()
+
+    @property
+    def total(self) -> int:
+        """All pages."""
+        return self._pool.total
+
+    @property
+    def free(self) -> int:
+        """Pages that hold nothing."""
+        return self._pool.free
+
+    @property
+    def cached(self) -> int:
+        """Pages that only the prefix cache holds; they are given up when room is wanted."""
+        return self._pool.cached
+
+    @property
+    def used(self) -> int:
+        """Pages held by live sequences."""
+        return self.total - self._pool.available
+
+    @property
+    def available(self) -> int:
+        """Pages that can be allocated now: free and cached."""
+        return self._pool.available
+
+    @property
+    def evictions(self) -> int:
+        """Cached pages given up since the start."""
+        return self._pool.evictions
+
+    def open(self, root: bytes, *, reuse: bool = True) -> SequencePages:
+        """The pages of a new sequence: none yet. `reuse` False keeps it from taking pages out of the prefix cache."""
+        self._roots.add(root)
+        return SequencePages(root, reuse)
+
+    def cached_tokens(self, pages: SequencePages, tokens: Sequence[int]) -> int:
+        """How many leading `tokens` `match_prefix` would find now; takes nothing. At least one token is always left."""
+        return self._lookup(pages, tokens) * PAGE_TOKENS
+
+    def match_prefix(self, pages: SequencePages, tokens: Sequence[int]) -> int:
+        """Take the leading pages of `tokens` (all of the sequence's ids) that are registered; returns how many tokens they hold.
+
+        The last token is never covered, since its logits are wanted: a prompt of full cached pages loses its last page and
+        computes it again into a page of its own. Raises ValueError when the sequence holds pages already.
+        """
+        if pages.numbers:
+            raise ValueError("a prefix can only be matched before the sequence holds pages")
+        hits = self._lookup(pages, tokens)
+        for page in pages.ids[:hits]:
+            number = self._number(page)
+            self._pool.hold(number)
+            pages.numbers.append(number)
+        pages.registered = hits
+        if hits:
+            self._holding[pages] = None
+        return hits * PAGE_TOKENS
+
+    def fits(self, pages: SequencePages, tokens: Sequence[int], spare: int = 0) -> bool:
+        """Whether a sequence that holds nothing could match and hold all of `tokens` now, with `spare` pages left over."""
+        hits = self._lookup(pages, tokens)
+        holders = self._pool.holders
+        # Ancestors are held by at least as many as their children: the hits that someone holds come first.
+        held = bisect_left(range(hits), True, key=lambda i: holders[self._number(pages.ids[i])] == 0)
+        return self._pool.available - (hits - held) >= pages_for(len(tokens)) - hits + spare
+
+    def missing(self, pages: SequencePages, end: int) -> int:
+        """How many pages more than are available it takes to hold `end` tokens (0 or less: they fit)."""
+        return pages_for(end) - len(pages.numbers) - self._pool.available
+
+    def grow(self, pages: SequencePages, start: int, end: int) -> list[tuple[int, int]] | None:
+        """Make tokens [start, end) writable: new pages, and copies of pages that someone else sees too.
+
+        Returns the page copies (source, destination) to make before writing, or None, with nothing changed, when there is no
+        room. A source keeps its content until `settle`. Raises ValueError when `start` lies in a registered page or beyond the
+        pages held.
+        """
+        numbers, pool = pages.numbers, self._pool
+        first, last = start // PAGE_TOKENS, pages_for(end)
+        if not pages.registered <= first <= len(numbers):
+            raise ValueError(
+                f"token {start} can't be written: {pages.registered} of {len(numbers)} pages are registered"
+            )
+        if last == len(numbers) and first == last - 1 and self._own(numbers[first]):
+            return []
+        shared = [i for i in range(first, min(last, len(numbers))) if not self._own(numbers[i])]
+        if len(shared) + max(0, last - len(numbers)) > pool.available:
+            return None
+        copies = [self._replace(pages, i) for i in shared]
+        numbers.extend(pool.allocate() for _ in range(last - len(numbers)))
+        self._holding[pages] = None
+        return copies
+
+    def settle(self) -> None:
+        """The copies that `grow` asked for are made or dropped: their sources may go."""
+        self._pool.unpin_all()
+
+    def commit(self, pages: SequencePages, tokens: Sequence[int], computed: int) -> None:
+        """The KV of the first `computed` tokens is written: register the pages that became full.
+
+        To be called between steps only, since the sequence may move to an equal page that is registered already.
+        """
+        if not self.prefix_cache:
+            return
+        for i in range(pages.registered, computed // PAGE_TOKENS):
+            self._register(pages, i, pages.id_at(i, tokens))
+            pages.registered = i + 1
+
+    def fork(self, pages: SequencePages, computed: int) -> SequencePages:
+        """Another sequence with the same first `computed` tokens: it shares their pages, the last one until either writes to it.
+
+        Raises ValueError when the full pages among them are not committed.
+        """
+        if self.prefix_cache and pages.registered != computed // PAGE_TOKENS:
+            raise ValueError(f"{computed} tokens are to be shared, but only {pages.registered} pages are committed")
+        full = computed // PAGE_TOKENS
+        twin = SequencePages(pages.root, True, pages.numbers[: pages_for(computed)], pages.ids[:full], pages.registered)
+        for number in twin.numbers:
+            self._pool.hold(number)
+        self._holding[twin] = None
+        return twin
+
+    def release(self, pages: SequencePages) -> None:
+        """The sequence gives up all its pages, last first; registered ones stay cached while there is room."""
+        for number in reversed(pages.numbers):
+            self._pool.release(number)
+        pages.numbers.clear()
+        pages.registered = 0
+        self._holding.pop(pages, None)
+
+    def freed_by(self, pages: SequencePages, seen: Counter[int]) -> int:
+        """How many pages would become available if this sequence released its own after those counted in `seen` did.
+
+        Adds its holds to `seen`; takes nothing away. O(pages of the sequence).
+        """
+        freed = 0
+        for number in pages.numbers:
+            seen[number] += 1
+            freed += seen[number] == self._pool.holders[number]
+        return freed
+
+    def check(self) -> list[str]:
+        """Recount everything: each page in one state, holders as many as sequences hold it, ids consistent. Empty when well."""
+        counted = Counter(number for pages in self._holding for number in pages.numbers)
+        found = self._pool.problems(counted) + self._pool.index.problems(self._roots)
+        for pages in self._holding:
+            if len(set(pages.numbers)) != len(pages.numbers):
+                found.append("a sequence holds a page twice")
+            wrong = [i for i in range(pages.registered) if self._pool.index.number(pages.ids[i]) != pages.numbers[i]]
+            if wrong:
+                found.append(f"a sequence's pages {wrong} are not those that are registered under their ids")
+        return found
+
+    def _lookup(self, pages: SequencePages, tokens: Sequence[int]) -> int:
+        """Leading registered pages, leaving a token. A page's parent is registered too, so only the end of the run is tested."""
+        if not (self.prefix_cache and pages.reuse):
+            return 0
+        index = self._pool.index
+        limit = (len(tokens) - 1) // PAGE_TOKENS
+        hits = min(pages.hits, limit)
+        while hits and not index.has_id(pages.ids[hits - 1]):
+            hits -= 1
+        while hits < limit and index.has_id(pages.id_at(hits, tokens)):
+            hits += 1
+        pages.hits = hits
+        return hits
+
+    def _number(self, page: bytes) -> int:
+        number = self._pool.index.number(page)
+        if number is None:
+            raise KeyError(f"page id {page.hex()} is not registered")
+        return number
+
+    def _own(self, number: int) -> bool:
+        """Whether the one who holds the page may write to it: nobody else holds it and the index does not name it."""
+        return self._pool.holders[number] == 1 and not self._pool.index.has_number(number)
+
+    def _replace(self, pages: SequencePages, i: int) -> tuple[int, int]:
+        source = pages.numbers[i]
+        pages.numbers[i] = self._pool.allocate()
+        self._pool.pin(source)
+        self._pool.release(source)
+        return source, pages.numbers[i]
+
+    def _register(self, pages: SequencePages, i: int, page: bytes) -> None:
+        own, known = pages.numbers[i], self._pool.index.number(page)
+        if known is None:
+            self._pool.index.add(page, pages.ids[i - 1] if i else pages.root, own)
+        elif known != own:
+            self._pool.hold(known)
+            pages.numbers[i] = known
+            self._pool.release(own)

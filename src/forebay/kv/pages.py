@@ -1,0 +1,104 @@
+"""Page numbers and who holds them: each page is free, held or cached. Not which tokens a sequence has: see `book.py`."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from forebay.kv.prefix_index import PrefixIndex
+
+
+class PagePool:
+    """Counts holders of each page and evicts pages that only the prefix index names.
+
+    free: holds nothing. held: one or more sequences hold it, or a copy from it is not done yet. cached: registered and held by
+    nobody; evicted, least recently released first, when no page is free. Sequences release their last page first and hold every
+    ancestor of a page that they hold, so a page is always evicted before its parent.
+    """
+
+    def __init__(self, total: int) -> None:
+        self.total = total
+        self.index = PrefixIndex()
+        self.evictions = 0
+        self.holders = [0] * total
+        """How many sequences hold each page."""
+        self._pins: dict[int, int] = {}
+        self._free = list(range(total - 1, -1, -1))
+        self._cached: OrderedDict[int, None] = OrderedDict()
+
+    @property
+    def free(self) -> int:
+        """Pages that hold nothing."""
+        return len(self._free)
+
+    @property
+    def cached(self) -> int:
+        """Pages that only the prefix index names."""
+        return len(self._cached)
+
+    @property
+    def available(self) -> int:
+        """Pages that can be allocated now: free ones and cached ones."""
+        return len(self._free) + len(self._cached)
+
+    def allocate(self) -> int:
+        """A page for one new holder. Raises ValueError when none is available."""
+        if self._free:
+            number = self._free.pop()
+        elif self._cached:
+            number, _ = self._cached.popitem(last=False)
+            self.index.drop(number)
+            self.evictions += 1
+        else:
+            raise ValueError("no page is free or cached")
+        self.holders[number] = 1
+        return number
+
+    def hold(self, number: int) -> None:
+        """One holder more, of a page that is held or cached."""
+        if self.holders[number] == 0:
+            self._cached.pop(number, None)
+        self.holders[number] += 1
+
+    def release(self, number: int) -> None:
+        """One holder less; the last one leaves the page cached when it is registered, else free."""
+        if self.holders[number] == 0:
+            raise ValueError(f"page {number} is released but nobody holds it")
+        self.holders[number] -= 1
+        if self.holders[number] == 0 and number not in self._pins:
+            self._retire(number)
+
+    def pin(self, number: int) -> None:
+        """Keep the page's content until `unpin_all`, whoever releases it: a copy from it is planned."""
+        self._pins[number] = self._pins.get(number, 0) + 1
+
+    def unpin_all(self) -> None:
+        """The planned copies are done or dropped."""
+        pins, self._pins = self._pins, {}
+        for number in pins:
+            if self.holders[number] == 0:
+                self._retire(number)
+
+    def _retire(self, number: int) -> None:
+        if self.index.has_number(number):
+            self._cached[number] = None
+        else:
+            self._free.append(number)
+
+    def problems(self, counted: dict[int, int]) -> list[str]:
+        """Pages whose state is not exactly one, or whose holders are not those `counted` (page number → sequences)."""
+        found = []
+        free = set(self._free)
+        if len(free) != len(self._free):
+            found.append("a page is in the free list twice")
+        for number in range(self.total):
+            held = self.holders[number]
+            if held != counted.get(number, 0):
+                found.append(f"page {number} counts {held} holders, but {counted.get(number, 0)} sequences hold it")
+            states = (number in free) + (number in self._cached) + (held > 0 or number in self._pins)
+            if states != 1:
+                found.append(f"page {number} is in {states} states instead of one")
+            if number in free and self.index.has_number(number):
+                found.append(f"page {number} is free, but registered")
+            if number in self._cached and not self.index.has_number(number):
+                found.append(f"page {number} is cached, but not registered")
+        return found

@@ -1,0 +1,50 @@
+"""From a page's id to its number and back: the prefix index. It does not know who holds a page or when it may go."""
+
+from __future__ import annotations
+
+
+class PrefixIndex:
+    """At most one page for an id and one id for a page."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[bytes, int] = {}
+        self._names: dict[int, tuple[bytes, bytes]] = {}
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def number(self, page: bytes) -> int | None:
+        """The page that holds this id's content, or None."""
+        return self._numbers.get(page)
+
+    def has_id(self, page: bytes) -> bool:
+        """Whether some page holds this id's content."""
+        return page in self._numbers
+
+    def has_number(self, number: int) -> bool:
+        """Whether the page is registered."""
+        return number in self._names
+
+    def add(self, page: bytes, parent: bytes, number: int) -> None:
+        """Register a page under its id. Raises ValueError when either is registered already."""
+        if page in self._numbers or number in self._names:
+            raise ValueError(f"page {number} or its id is registered already")
+        self._numbers[page] = number
+        self._names[number] = (page, parent)
+
+    def drop(self, number: int) -> None:
+        """Forget a registered page. Raises KeyError for one that is not registered."""
+        page, _ = self._names.pop(number)
+        del self._numbers[page]
+
+    def problems(self, roots: set[bytes]) -> list[str]:
+        """Entries that disagree, and pages that can't be reached because their parent is gone."""
+        found = []
+        for number, (page, parent) in self._names.items():
+            if self._numbers.get(page) != number:
+                found.append(f"page {number} is registered under an id that leads elsewhere")
+            if parent not in self._numbers and parent not in roots:
+                found.append(f"page {number} is registered, but its parent is not")
+        if len(self._names) != len(self._numbers):
+            found.append(f"{len(self._numbers)} ids are registered for {len(self._names)} pages")
+        return found

@@ -1,0 +1,39 @@
+"""One sequence's pages: their numbers in order and the ids of their content. `KvBook` alone changes the numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from forebay.kv.identity import PAGE_TOKENS, page_id
+
+
+def pages_for(tokens: int) -> int:
+    """How many pages hold this many tokens."""
+    return -(-tokens // PAGE_TOKENS)
+
+
+@dataclass(eq=False, slots=True)
+class SequencePages:
+    """The pages of one sequence; compared by identity, so that the book can count who holds what."""
+
+    root: bytes
+    """`page_root` of the model and the tenant."""
+    reuse: bool = True
+    """False: the sequence takes no page from the prefix cache (it still gives its own to it)."""
+    numbers: list[int] = field(default_factory=list)
+    """Page numbers in order: token i lies in page `numbers[i // 16]`. Empty while the sequence holds nothing."""
+    ids: list[bytes] = field(default_factory=list)
+    """Ids of the leading full pages hashed so far; kept when the pages are released, since tokens never change."""
+    registered: int = 0
+    """The leading pages that are in the prefix index, by the numbers held here."""
+    hits: int = 0
+    """The leading ids that the index had at the last look: where the next look starts."""
+
+    def id_at(self, index: int, tokens: Sequence[int]) -> bytes:
+        """The id of full page `index`. `tokens` are all of the sequence's ids; each page is hashed once."""
+        ids = self.ids
+        while len(ids) <= index:
+            start = len(ids) * PAGE_TOKENS
+            ids.append(page_id(ids[-1] if ids else self.root, tokens[start : start + PAGE_TOKENS]))
+        return ids[index]

@@ -1,0 +1,122 @@
+"""One answer in the making: its ids, how far its KV is computed, what it holds and how long it has gone without service."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from forebay.core.request import FinishReason, GenerateRequest, Priority, SamplingParams
+from forebay.kv import SequencePages
+
+
+@dataclass(eq=False, slots=True)
+class Sequence:
+    """One choice of one request; compared by identity. The scheduler alone changes it."""
+
+    request: GenerateRequest
+    arrival: float
+    """Seconds on the caller's clock; kept through preemption."""
+    order: int
+    """Counts requests as they came: breaks ties between equal arrivals."""
+    pages: SequencePages
+    """Empty while it waits and once it is finished."""
+    index: int = 0
+    """Which of the request's `n` choices."""
+    output_ids: list[int] = field(default_factory=list)
+    all_ids: list[int] = field(default_factory=list)
+    """Prompt and output."""
+    computed: int = 0
+    """Leading tokens whose KV is written, or was found in the prefix cache."""
+    cached_tokens: int = 0
+    """Prompt tokens that the prefix cache had when the sequence was first scheduled."""
+    first_scheduled: float | None = None
+    """When it was first part of a plan."""
+    finish_reason: FinishReason | None = None
+    choices: int = 1
+    """How many tokens the step that ends the prefill draws: the request's `n` until that step, then 1."""
+    slots: int = 0
+    """Running rows that it takes up or, before it forks, has reserved; 0 while it waits."""
+    length_class: int = 0
+    """Its class by uncached tokens, while it waits."""
+    uncached: int = 0
+    """Tokens to compute as of when it began to wait."""
+    unserved_s: float = 0.0
+    """Seconds it has gone without service before `unserved_since`."""
+    unserved_since: float | None = None
+    """Since when it waits or is passed over; None while it is served."""
+
+    def __post_init__(self) -> None:
+        if not self.all_ids:
+            self.all_ids = [*self.request.prompt_ids]
+
+    @property
+    def request_id(self) -> str:
+        """The request's id; its choices share it."""
+        return self.request.id
+
+    @property
+    def prompt_ids(self) -> list[int]:
+        """The request's prompt, not a copy."""
+        return self.request.prompt_ids
+
+    @property
+    def sampling(self) -> SamplingParams:
+        """How its tokens are chosen."""
+        return self.request.sampling
+
+    @property
+    def priority(self) -> Priority:
+        """As asked for, without aging."""
+        return self.request.priority
+
+    @property
+    def tenant(self) -> str:
+        """Whose prefix cache it uses."""
+        return self.request.tenant
+
+    @property
+    def length(self) -> int:
+        """Tokens of prompt and output."""
+        return len(self.all_ids)
+
+    @property
+    def remaining(self) -> int:
+        """Tokens whose KV is not computed yet; 1 while it decodes."""
+        return len(self.all_ids) - self.computed
+
+    @property
+    def decoding(self) -> bool:
+        """Whether the next step needs only its newest token."""
+        return self.computed == len(self.all_ids) - 1 and bool(self.output_ids)
+
+    @property
+    def place(self) -> tuple[float, int, int]:
+        """Its place among sequences of equal standing: arrival, then order, then choice."""
+        return (self.arrival, self.order, self.index)
+
+    def token_at(self, position: int) -> int:
+        """The id at a position of prompt and output."""
+        return self.all_ids[position]
+
+    def append(self, token: int) -> None:
+        """One token more of output."""
+        self.output_ids.append(token)
+        self.all_ids.append(token)
+
+    def level(self, now: float, aging_s: float) -> int:
+        """Effective priority: one level better for each `aging_s` seconds without service, never better than CRITICAL (0)."""
+        return max(0, self.priority - int(self.unserved(now) / aging_s))
+
+    def unserved(self, now: float) -> float:
+        """Seconds without service so far."""
+        return self.unserved_s + (0.0 if self.unserved_since is None else now - self.unserved_since)
+
+    def starve(self, now: float) -> None:
+        """It is not served from now on."""
+        if self.unserved_since is None:
+            self.unserved_since = now
+
+    def serve(self, now: float) -> None:
+        """It is served now."""
+        self.unserved_s, self.unserved_since = self.unserved(now), None
+        if self.first_scheduled is None:
+            self.first_scheduled = now
