@@ -114,6 +114,7 @@ class GgufFile:
     def __init__(
         self, data: mmap.mmap, version: int, metadata: dict[str, Any], tensors: dict[str, GgufTensor], data_start: int
     ) -> None:
+        self._map = data
         self.version = version
         self.metadata = metadata
         self.tensors = tensors
@@ -134,6 +135,12 @@ class GgufFile:
         """The raw (still quantised) bytes of tensor `name`, read-only, not copied. KeyError when there is none."""
         tensor = self.tensors[name]
         return self._bytes[tensor.offset : tensor.offset + tensor.nbytes]
+
+    def release(self, name: str) -> None:
+        """Give back the memory that reading the tensor took; a later read takes it from the file again."""
+        tensor = self.tensors[name]
+        start = tensor.offset // mmap.PAGESIZE * mmap.PAGESIZE
+        self._map.madvise(mmap.MADV_DONTNEED, start, tensor.offset + tensor.nbytes - start)
 
 
 def read_gguf(path: Path) -> GgufFile:

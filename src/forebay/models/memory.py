@@ -1,0 +1,37 @@
+"""How much memory a model will take, and whether this machine has it, before any is taken. KV memory is not counted."""
+
+from __future__ import annotations
+
+import psutil
+
+from forebay.core.errors import ConfigError
+from forebay.models.config import ModelConfig
+
+_FP32_BYTES = 4
+
+
+def weight_bytes(config: ModelConfig, itemsize: int) -> int:
+    """Bytes that stay in use: matrices in the weights' dtype (`itemsize` bytes), norms and biases in fp32."""
+    return config.matrix_parameters * itemsize + config.vector_parameters * _FP32_BYTES
+
+
+def estimate_bytes(config: ModelConfig, itemsize: int) -> int:
+    """Most bytes in use while loading: the weights, the rotary table, and the largest matrix once more to pack it."""
+    rope_table = 3 * config.max_model_len * config.head_dim * _FP32_BYTES // 2
+    rows = max(config.vocab_size, 2 * config.intermediate_size, config.qkv_size)
+    return weight_bytes(config, itemsize) + rope_table + rows * config.hidden_size * itemsize
+
+
+def check_memory(config: ModelConfig, itemsize: int, available: int | None = None) -> None:
+    """Raises ConfigError with both numbers when the model does not fit into `available` bytes (None: what is free)."""
+    free = psutil.virtual_memory().available if available is None else available
+    needed = estimate_bytes(config, itemsize)
+    if needed > free:
+        raise ConfigError(
+            f"The model needs {_gib(needed)} of memory for its weights, but {_gib(free)} is available. "
+            f"Free some, or choose a smaller model or dtype."
+        )
+
+
+def _gib(count: int) -> str:
+    return f"{count / (1 << 30):.2f} GiB"

@@ -1,0 +1,94 @@
+"""The forward pass of every architecture we run, driven by `ModelConfig`: nine kernel calls a layer. Not loading."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+import torch
+from torch import Tensor
+
+from forebay.kernels import Kernels, KvLayout, StepBatch, Weight
+from forebay.models.config import ModelConfig
+
+
+@dataclass(frozen=True, slots=True)
+class LayerWeights:
+    """One layer: matrices packed by the kernels, norms and biases as fp32 vectors, None where the model has none."""
+
+    attn_norm: Tensor
+    qkv: Weight
+    """q, k and v in one matrix, [(heads + 2 kv_heads) * head_dim, hidden]."""
+    qkv_bias: Tensor | None
+    q_norm: Tensor | None
+    k_norm: Tensor | None
+    output: Weight
+    output_bias: Tensor | None
+    mlp_norm: Tensor
+    gate_up: Weight
+    """gate and up in one matrix, [2 * intermediate, hidden]."""
+    gate_up_bias: Tensor | None
+    down: Weight
+    down_bias: Tensor | None
+
+
+@dataclass(frozen=True, slots=True)
+class ModelWeights:
+    """All weights; `head` is the same object as `embed` when they are tied."""
+
+    embed: Weight
+    layers: tuple[LayerWeights, ...]
+    final_norm: Tensor
+    head: Weight
+    cos_sin: Tensor
+    """[max_model_len, head_dim]: the rotary table."""
+
+
+class Model:
+    """A loaded model. Stateless: a sequence's state is in the pages that the caller passes."""
+
+    def __init__(self, config: ModelConfig, weights: ModelWeights, kernels: Kernels, fingerprint: str) -> None:
+        self.config = config
+        self.fingerprint = fingerprint
+        """Hex digest over config, weights' identity and dtype."""
+        self._weights = weights
+        self._kernels = kernels
+        self._scale = config.head_dim**-0.5
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes held by weights, tied embeddings counted once, and by the rotary table."""
+        tensors: dict[int, Tensor | Weight] = {}
+        holders: tuple[ModelWeights | LayerWeights, ...] = (self._weights, *self._weights.layers)
+        for holder in holders:
+            values = (getattr(holder, field.name) for field in fields(holder))
+            tensors.update({id(value): value for value in values if hasattr(value, "nbytes")})
+        return sum(value.nbytes for value in tensors.values())
+
+    def layout(self, kv_dtype: torch.dtype) -> KvLayout:
+        """The shape of the page store for this model with keys and values stored as `kv_dtype`."""
+        return KvLayout(self.config.layers, self.config.kv_heads, self.config.head_dim, kv_dtype)
+
+    @torch.inference_mode()
+    def forward(self, ids: Tensor, batch: StepBatch, pages: Tensor, layout: KvLayout) -> Tensor:
+        """Token ids int32 [T] → hidden states fp32 [T, hidden], before the final norm. Writes K and V into `pages`."""
+        hidden = self._kernels.embed(ids, self._weights.embed)
+        for number in range(self.config.layers):
+            hidden = self._layer(number, hidden, batch, pages, layout)
+        return hidden
+
+    @torch.inference_mode()
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Hidden states of any M tokens [M, hidden] → logits fp32 [M, vocab]."""
+        normed = self._kernels.rms_norm(hidden, self._weights.final_norm, self.config.norm_eps)
+        return self._kernels.linear(normed, self._weights.head)
+
+    def _layer(self, number: int, hidden: Tensor, batch: StepBatch, pages: Tensor, layout: KvLayout) -> Tensor:
+        kernels, layer, eps = self._kernels, self._weights.layers[number], self.config.norm_eps
+        qkv = kernels.linear(kernels.rms_norm(hidden, layer.attn_norm, eps), layer.qkv, layer.qkv_bias)
+        kernels.rope_and_store(
+            qkv, self._weights.cos_sin, batch, pages, number, layout, layer.q_norm, layer.k_norm, eps
+        )
+        mixed = kernels.attention(qkv, batch, pages, number, layout, self._scale, self.config.windows[number])
+        hidden = kernels.linear(mixed, layer.output, layer.output_bias, residual=hidden)
+        gate_up = kernels.linear(kernels.rms_norm(hidden, layer.mlp_norm, eps), layer.gate_up, layer.gate_up_bias)
+        return kernels.linear(kernels.silu_mul(gate_up), layer.down, layer.down_bias, residual=hidden)
