@@ -2,15 +2,47 @@
 
 from __future__ import annotations
 
+import logging
+
 from forebay.core.errors import ConfigError
+from forebay.kernels.build import BuildError, built_library
+from forebay.kernels.cpu import cpu_flags
 from forebay.kernels.interface import Kernels
+from forebay.kernels.native import NativeKernels
 from forebay.kernels.torch_backend import TorchKernels
+
+_log = logging.getLogger(__name__)
 
 
 def load_kernels(name: str = "auto") -> Kernels:
-    """The backend called `name`: "native", "torch", or "auto" for native where possible."""
-    if name not in ("auto", "native", "torch"):
+    """The backend called `name`: "native", "torch", or "auto" for native where possible.
+
+    The first call on a machine compiles for a few seconds; later ones load what is in the cache. Raises ConfigError for
+    another name, and for "native" where it can't be built.
+    """
+    if name == "torch":
+        return TorchKernels()
+    if name not in ("auto", "native"):
         raise ConfigError(f"there are no kernels called {name!r}; choose auto, native or torch")
-    if name == "native":
-        raise ConfigError("the native kernels are not there yet")
-    return TorchKernels()
+    try:
+        return _native()
+    except (BuildError, OSError) as error:
+        if name == "native":
+            raise ConfigError(f"the native kernels can't be used: {error}") from error
+        _log.warning("native kernels can't be used (%s); torch's are several times slower", error)
+        return TorchKernels()
+
+
+def _native() -> NativeKernels:
+    library, seconds = built_library()
+    if seconds:
+        _log.info("compiled the native kernels in %.1f s, kept as %s", seconds, library)
+    return NativeKernels(library, f"native-{_instruction_set()}")
+
+
+def _instruction_set() -> str:
+    flags = cpu_flags()
+    return next((short for flag, short in _VECTOR_SETS if flag in flags), "generic")
+
+
+_VECTOR_SETS = (("avx512f", "avx512"), ("avx2", "avx2"), ("asimd", "neon"))

@@ -1,0 +1,122 @@
+"""Compiles the C++ sources for this machine, once, and keeps the library in the user's cache. It loads nothing."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import subprocess
+import tempfile
+import time
+from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
+
+from forebay.kernels.cpu import cpu_flags, find_compiler
+
+SOURCES = Path(__file__).with_name("csrc")
+_FLAGS = ("-std=c++17", "-O3", "-march=native", "-ffp-contract=fast", "-fPIC", "-fvisibility=default", "-fopenmp")
+_TIMEOUT_S = 300
+
+
+class BuildError(Exception):
+    """The native kernels can't be built here; the message says why in one line."""
+
+
+def cache_folder() -> Path:
+    """Where compiled libraries lie: $FOREBAY_CACHE, else $XDG_CACHE_HOME/forebay, else ~/.cache/forebay; in `kernels`."""
+    own = os.environ.get("FOREBAY_CACHE")
+    if own:
+        return Path(own) / "kernels"
+    shared = os.environ.get("XDG_CACHE_HOME")
+    return (Path(shared) if shared else Path.home() / ".cache") / "forebay" / "kernels"
+
+
+def built_library() -> tuple[Path, float]:
+    """The library for these sources, this compiler and this processor, and the seconds spent compiling (0 when cached).
+
+    Processes that ask at the same time wait for one build. Raises BuildError without a compiler, when it fails, or when
+    the cache can't be written.
+    """
+    compiler = find_compiler()
+    if compiler is None:
+        raise BuildError("no C++ compiler was found (install g++, or set CXX)")
+    library = cache_folder() / f"forebay-{_key(compiler)}.so"
+    if library.exists():
+        return library, 0.0
+    try:
+        library.parent.mkdir(parents=True, exist_ok=True)
+        with library.with_suffix(".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if library.exists():
+                return library, 0.0
+            started = time.monotonic()
+            _compile(compiler, library)
+            return library, time.monotonic() - started
+    except OSError as error:
+        raise BuildError(f"the cache folder {library.parent} can't be written: {error.strerror}") from error
+
+
+def _key(compiler: str) -> str:
+    """Names everything that the compiled code depends on."""
+    digest = hashlib.blake2b(digest_size=12)
+    version = _run([compiler, "--version"]).stdout
+    for part in (
+        version,
+        " ".join(_FLAGS),
+        " ".join(sorted(cpu_flags())),
+        metadata.version("torch"),
+        str(_torch_openmp()),
+    ):
+        digest.update(part.encode() + b"\0")
+    for source in sorted(SOURCES.iterdir()):
+        digest.update(source.name.encode() + b"\0" + source.read_bytes() + b"\0")
+    return digest.hexdigest()
+
+
+def _torch_openmp() -> Path | None:
+    """torch's own OpenMP library. Linked by its soname, so that our threads are torch's: two pools would spin against
+    each other.
+    """
+    spec = find_spec("torch")
+    if spec is None or spec.origin is None:
+        return None
+    return next(iter(sorted(Path(spec.origin).parent.glob("lib/libgomp*.so*"))), None)
+
+
+def _compile(compiler: str, library: Path) -> None:
+    """Compile every source at once, link, and move the result into place in one step."""
+    with tempfile.TemporaryDirectory(dir=library.parent) as folder:
+        objects = [Path(folder) / f"{source.stem}.o" for source in sorted(SOURCES.glob("*.cpp"))]
+        commands = [[compiler, *_FLAGS, "-c", str(SOURCES / f"{o.stem}.cpp"), "-o", str(o)] for o in objects]
+        running = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for command in commands]
+        try:
+            for process in running:
+                _, errors = process.communicate(timeout=_TIMEOUT_S)
+                if process.returncode != 0:
+                    raise BuildError(f"{compiler} failed: {_first_error(errors)}")
+        except subprocess.TimeoutExpired as error:
+            raise BuildError(f"{compiler} took more than {_TIMEOUT_S} s") from error
+        finally:
+            for process in running:
+                process.kill()
+                process.wait()
+        openmp = _torch_openmp()
+        linked = Path(folder) / library.name
+        link = [compiler, "-shared", *map(str, objects), str(openmp) if openmp else "-fopenmp", "-o", str(linked)]
+        result = _run(link)
+        if result.returncode != 0:
+            raise BuildError(f"linking failed: {_first_error(result.stderr)}")
+        linked.replace(library)
+
+
+def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
+    try:
+        return subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)
+    except subprocess.TimeoutExpired as error:
+        raise BuildError(f"{command[0]} took more than {_TIMEOUT_S} s") from error
+
+
+def _first_error(output: str) -> str:
+    lines = output.strip().splitlines() or ["it gave no message"]
+    return next((line for line in lines if "error" in line), lines[0])

@@ -1,0 +1,141 @@
+// Vectors of W floats in GCC's vector extensions, bf16 conversion and exp. No operation on tensors.
+//
+// One source for AVX-512 (W = 16), AVX2 (8) and 128-bit sets such as NEON (4). Without -ffast-math the compiler keeps the
+// order of additions as written, which is what makes results independent of the batch.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+#if defined(__AVX512F__)
+constexpr int W = 16;
+constexpr int ACCUMULATORS = 24;  // of 32 registers
+#elif defined(__AVX2__)
+constexpr int W = 8;
+constexpr int ACCUMULATORS = 12;  // of 16 registers
+#elif defined(__aarch64__)
+constexpr int W = 4;
+constexpr int ACCUMULATORS = 24;
+#else
+constexpr int W = 4;
+constexpr int ACCUMULATORS = 12;
+#endif
+
+constexpr int PAGE = 16;  // tokens of a KV page
+
+typedef float vf __attribute__((vector_size(W * 4)));
+typedef int32_t vi __attribute__((vector_size(W * 4)));
+typedef uint32_t vu __attribute__((vector_size(W * 4)));
+typedef uint16_t vh __attribute__((vector_size(W * 2)));
+
+#define INLINE static inline __attribute__((always_inline))
+
+struct bf16 {
+    uint16_t bits;
+};
+
+INLINE vf splat(float x) { return x - vf{}; }  // x - 0 is x for every x, so this is a plain broadcast
+
+INLINE vf load(const float* p) {
+    vf v;
+    std::memcpy(&v, p, sizeof v);
+    return v;
+}
+
+INLINE void store(float* p, vf v) { std::memcpy(p, &v, sizeof v); }
+
+// One vector of values in order.
+INLINE vf load_natural(const float* p) { return load(p); }
+INLINE vf load_natural(const bf16* p) {
+    vh v;
+    std::memcpy(&v, p, sizeof v);
+    return (vf)(__builtin_convertvector(v, vu) << 16);
+}
+
+// Two vectors of 2W consecutive values. fp32: the first and the second W. bf16: the even and the odd ones, because that
+// needs no shuffle: one shift and one mask widen 2W values.
+INLINE void load_pair(const float* p, vf& first, vf& second) {
+    first = load(p);
+    second = load(p + W);
+}
+INLINE void load_pair(const bf16* p, vf& first, vf& second) {
+    vu v;
+    std::memcpy(&v, p, sizeof v);
+    first = (vf)(v << 16);
+    second = (vf)(v & 0xffff0000u);
+}
+
+// Where value i of 2W stands after `load_pair` of T: the place within the two vectors.
+template <class T>
+constexpr int pair_place(int i) {
+    return sizeof(T) == 2 ? (i % 2) * W + i / 2 : i;
+}
+
+// Write the two vectors of a `load_pair` of T back in natural order.
+template <class T>
+INLINE void store_pair(float* p, vf first, vf second) {
+    if (sizeof(T) == 4) {
+        store(p, first);
+        store(p + W, second);
+        return;
+    }
+    vi low, high;
+    for (int i = 0; i < W; i++) {
+        low[i] = i / 2 + (i % 2) * W;
+        high[i] = low[i] + W / 2;
+    }
+    store(p, __builtin_shuffle(first, second, low));
+    store(p + W, __builtin_shuffle(first, second, high));
+}
+
+INLINE float widen(float x) { return x; }
+INLINE float widen(bf16 x) {
+    uint32_t bits = (uint32_t)x.bits << 16;
+    float value;
+    std::memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+// Round to nearest even, as torch does.
+INLINE void narrow(float x, float* out) { *out = x; }
+INLINE void narrow(float x, bf16* out) {
+    uint32_t bits;
+    std::memcpy(&bits, &x, sizeof bits);
+    uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1)) >> 16;
+    out->bits = x != x ? 0x7fc0 : (uint16_t)rounded;
+}
+
+INLINE float horizontal_sum(vf v) {
+    for (int half = W / 2; half > 0; half /= 2)
+        for (int i = 0; i < half; i++) v[i] += v[i + half];
+    return v[0];
+}
+
+INLINE float horizontal_max(vf v) {
+    float best = v[0];
+    for (int i = 1; i < W; i++) best = v[i] > best ? v[i] : best;
+    return best;
+}
+
+INLINE vf maximum(vf a, vf b) { return a > b ? a : b; }
+
+// e^x to about 1e-7 relative; exactly 1 at 0 and exactly 0 below -87 (so a masked score weighs nothing).
+INLINE vf exponential(vf x) {
+    const vf low = splat(-87.0f), high = splat(88.0f), magic = splat(12582912.0f);  // 1.5 * 2^23: rounds to an integer
+    vi vanishes = x < low;
+    vf t = x < low ? low : (x > high ? high : x);
+    vf shifted = t * 1.44269504f + magic;
+    vf n = shifted - magic;
+    vf r = t - n * 0.693359375f;
+    r = r - n * -2.12194440e-4f;
+    vf p = splat(1.9875691500e-4f);
+    p = p * r + 1.3981999507e-3f;
+    p = p * r + 8.3334519073e-3f;
+    p = p * r + 4.1665795894e-2f;
+    p = p * r + 1.6666665459e-1f;
+    p = p * r + 5.0000001201e-1f;
+    p = p * (r * r) + r + 1.0f;
+    vi exponent = ((vi)shifted - (vi)magic) << 23;
+    vf result = (vf)((vi)p + exponent);
+    return vanishes ? vf{} : result;
+}

@@ -1,0 +1,43 @@
+"""The compiled library's functions and their C types. It neither builds the library nor checks what is passed."""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import c_float, c_int, c_int64, c_void_p
+from pathlib import Path
+
+import torch  # noqa: F401  (its OpenMP library must be in the process before ours asks for it)
+
+_SIGNATURES: dict[str, tuple[type | None, list[type]]] = {
+    "forebay_panel": (c_int64, []),
+    "forebay_linear": (None, [c_void_p] * 5 + [c_int64] * 3 + [c_int] * 2),
+    "forebay_pack": (None, [c_void_p] * 2 + [c_int64] * 2 + [c_int]),
+    "forebay_embed": (c_int64, [c_void_p] * 3 + [c_int64] * 3 + [c_int]),
+    "forebay_rms_norm": (None, [c_void_p] * 3 + [c_int64] * 2 + [c_float, c_int]),
+    "forebay_silu_mul": (None, [c_void_p] * 2 + [c_int64] * 2 + [c_int]),
+    "forebay_rope_and_store": (None, [c_void_p] * 8 + [c_int64] * 5 + [c_float] + [c_int] * 2),
+    "forebay_attention": (
+        None,
+        [c_void_p] * 4 + [c_int64] + [c_void_p] * 3 + [c_int64] * 6 + [c_float] + [c_int] * 2,
+    ),
+    "forebay_copy_pages": (None, [c_void_p] * 2 + [c_int64] * 2),
+    "forebay_read": (c_float, [c_void_p, c_int64, c_int]),
+}
+
+
+def load_library(path: Path) -> ctypes.CDLL:
+    """Load the library and declare its functions. Calls release the interpreter lock. Raises OSError if it can't load."""
+    library = ctypes.CDLL(str(path))
+    for name, (result, arguments) in _SIGNATURES.items():
+        function = getattr(library, name)
+        function.restype = result
+        function.argtypes = arguments
+    return library
+
+
+def openmp_libraries() -> set[str]:
+    """Paths of the OpenMP runtimes in this process; more than one would mean thread pools that spin against each other."""
+    names = ("libgomp", "libomp", "libiomp")
+    lines = Path("/proc/self/maps").read_text().splitlines()
+    paths = {line.split(maxsplit=5)[5] for line in lines if "/" in line}
+    return {path for path in paths if Path(path).name.startswith(names)}

@@ -1,0 +1,226 @@
+"""The native backend: checks tensors and hands their addresses to the compiled library. No arithmetic in Python.
+
+Results are bitwise independent of what else is in a call; the C++ sources say how. Threads are those of torch's OpenMP
+pool; as many as `torch.get_num_threads()` said when the backend was made.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from forebay.kernels.checks import PreparedBatch, check_kv, check_tensor, prepare_batch
+from forebay.kernels.interface import KvLayout, StepBatch, Weight
+from forebay.kernels.library import load_library
+
+_SERIAL_VALUES = 1 << 15
+"""Values of a row operation below which starting threads costs more than it saves."""
+_SERIAL_MULTIPLIES = 1 << 17
+"""The same for matrix products."""
+_NO_WINDOW = 1 << 40
+
+
+@dataclass(frozen=True, slots=True)
+class NativeWeight:
+    """A matrix [N, K] as panels [ceil(N / width), K, width]."""
+
+    panels: Tensor
+    shape: tuple[int, int]
+    address: int
+    """Of `panels`, kept because asking a tensor costs more than reading an attribute."""
+    bytes_per_value: int
+
+    @property
+    def nbytes(self) -> int:
+        return self.panels.numel() * self.bytes_per_value
+
+
+class NativeKernels:
+    """The compiled backend; see `Kernels` for what each operation means. Wrong shapes or types raise ValueError."""
+
+    def __init__(self, library: Path, name: str = "native") -> None:
+        self.name = name
+        self._library = load_library(library)
+        self._threads = torch.get_num_threads()
+        self._panel = self._library.forebay_panel()
+        self._batch: PreparedBatch | None = None
+
+    def pack(self, weight: Tensor, dtype: torch.dtype) -> Weight:
+        if dtype not in (torch.bfloat16, torch.float32):
+            raise ValueError(f"weights are stored as bfloat16 or float32, not {dtype}")
+        if weight.dim() != 2 or not weight.is_floating_point():
+            raise ValueError(f"a weight is a float matrix, not {weight.dtype} {tuple(weight.shape)}")
+        outputs, inputs = weight.shape
+        source = weight.detach().to(dtype).contiguous()
+        panels = torch.empty((-(-outputs // self._panel), inputs, self._panel), dtype=dtype)
+        self._library.forebay_pack(source.data_ptr(), panels.data_ptr(), outputs, inputs, dtype.itemsize)
+        return NativeWeight(panels, (outputs, inputs), panels.data_ptr(), dtype.itemsize)
+
+    def linear(self, x: Tensor, weight: Weight, bias: Tensor | None = None, residual: Tensor | None = None) -> Tensor:
+        weight = _own(weight)
+        outputs, inputs = weight.shape
+        tokens = x.shape[0]
+        check_tensor("x", x, torch.float32, (tokens, inputs))
+        if bias is not None:
+            check_tensor("bias", bias, torch.float32, (outputs,))
+        if residual is not None:
+            check_tensor("residual", residual, torch.float32, (tokens, outputs))
+        out = torch.empty((tokens, outputs))
+        self._library.forebay_linear(
+            x.data_ptr(),
+            weight.address,
+            None if bias is None else bias.data_ptr(),
+            None if residual is None else residual.data_ptr(),
+            out.data_ptr(),
+            tokens,
+            outputs,
+            inputs,
+            weight.bytes_per_value,
+            self._threads if tokens * outputs * inputs >= _SERIAL_MULTIPLIES else 1,
+        )
+        return out
+
+    def embed(self, ids: Tensor, weight: Weight) -> Tensor:
+        weight = _own(weight)
+        outputs, inputs = weight.shape
+        check_tensor("ids", ids, torch.int32, (ids.shape[0],))
+        out = torch.empty((ids.shape[0], inputs))
+        wrong = self._library.forebay_embed(
+            ids.data_ptr(), weight.address, out.data_ptr(), ids.shape[0], outputs, inputs, weight.bytes_per_value
+        )
+        if wrong >= 0:
+            raise ValueError(f"token id {int(ids[wrong])} at {wrong} is outside the vocabulary of {outputs}")
+        return out
+
+    def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
+        tokens, size = x.shape
+        check_tensor("x", x, torch.float32, (tokens, size))
+        check_tensor("weight", weight, torch.float32, (size,))
+        out = torch.empty((tokens, size))
+        self._library.forebay_rms_norm(
+            x.data_ptr(), weight.data_ptr(), out.data_ptr(), tokens, size, eps, self._threads_for(tokens * size)
+        )
+        return out
+
+    def rope_and_store(
+        self,
+        qkv: Tensor,
+        cos_sin: Tensor,
+        batch: StepBatch,
+        pages: Tensor,
+        layer: int,
+        layout: KvLayout,
+        q_norm: Tensor | None = None,
+        k_norm: Tensor | None = None,
+        eps: float = 0.0,
+    ) -> None:
+        step = self._prepare(batch)
+        dim = layout.head_dim
+        query_heads = check_kv(qkv, step, pages, layer, layout)
+        check_tensor("cos_sin", cos_sin, torch.float32, (cos_sin.shape[0], dim))
+        if step.positions_end > cos_sin.shape[0]:
+            raise ValueError(f"position {step.positions_end - 1} has no angles: there are {cos_sin.shape[0]}")
+        for norm in (q_norm, k_norm):
+            if norm is not None:
+                check_tensor("head norm", norm, torch.float32, (dim,))
+        keys, values = _addresses(pages, layer, layout)
+        self._library.forebay_rope_and_store(
+            qkv.data_ptr(),
+            cos_sin.data_ptr(),
+            step.positions,
+            step.slots,
+            None if q_norm is None else q_norm.data_ptr(),
+            None if k_norm is None else k_norm.data_ptr(),
+            keys,
+            values,
+            pages.stride(0),
+            step.tokens,
+            query_heads,
+            layout.kv_heads,
+            dim,
+            eps,
+            layout.dtype.itemsize,
+            self._threads_for(qkv.numel()),
+        )
+
+    def attention(
+        self,
+        qkv: Tensor,
+        batch: StepBatch,
+        pages: Tensor,
+        layer: int,
+        layout: KvLayout,
+        scale: float,
+        window: int | None,
+    ) -> Tensor:
+        step = self._prepare(batch)
+        query_heads = check_kv(qkv, step, pages, layer, layout)
+        if window is not None and window < 1:
+            raise ValueError(f"a window of {window} tokens sees nothing")
+        out = torch.empty((step.tokens, query_heads * layout.head_dim))
+        keys, values = _addresses(pages, layer, layout)
+        self._library.forebay_attention(
+            qkv.data_ptr(),
+            out.data_ptr(),
+            keys,
+            values,
+            pages.stride(0),
+            step.row_starts,
+            step.context,
+            step.page_table,
+            step.table_stride,
+            step.rows,
+            query_heads,
+            layout.kv_heads,
+            layout.head_dim,
+            _NO_WINDOW if window is None else window,
+            scale,
+            layout.dtype.itemsize,
+            self._threads,
+        )
+        return out
+
+    def silu_mul(self, gate_up: Tensor) -> Tensor:
+        tokens, both = gate_up.shape
+        check_tensor("gate_up", gate_up, torch.float32, (tokens, both // 2 * 2))
+        out = torch.empty((tokens, both // 2))
+        self._library.forebay_silu_mul(
+            gate_up.data_ptr(), out.data_ptr(), tokens, both // 2, self._threads_for(tokens * both)
+        )
+        return out
+
+    def copy_pages(self, pages: Tensor, pairs: list[tuple[int, int]]) -> None:
+        if not pairs:
+            return
+        if not pages.is_contiguous():
+            raise ValueError("the page store is not contiguous")
+        numbers = torch.tensor(pairs, dtype=torch.int64)
+        if int(numbers.min()) < 0 or int(numbers.max()) >= pages.shape[0]:
+            raise ValueError(f"a page to copy is outside the {pages.shape[0]} pages")
+        page_bytes = pages.stride(0) * pages.itemsize
+        self._library.forebay_copy_pages(pages.data_ptr(), numbers.data_ptr(), len(pairs), page_bytes)
+
+    def _threads_for(self, values: int) -> int:
+        return self._threads if values >= _SERIAL_VALUES else 1
+
+    def _prepare(self, batch: StepBatch) -> PreparedBatch:
+        """Addresses of the batch's tensors, checked when the batch is first seen."""
+        if self._batch is None or self._batch.batch is not batch:
+            self._batch = prepare_batch(batch)
+        return self._batch
+
+
+def _own(weight: Weight) -> NativeWeight:
+    if not isinstance(weight, NativeWeight):
+        raise TypeError(f"a weight packed by another backend: {type(weight).__name__}")
+    return weight
+
+
+def _addresses(pages: Tensor, layer: int, layout: KvLayout) -> tuple[int, int]:
+    """Where K and V of `layer` begin in page 0."""
+    half = layout.page_bytes // (2 * layout.layers)
+    keys = pages.data_ptr() + 2 * layer * half
+    return keys, keys + half
