@@ -1,0 +1,9 @@
+"""The HTTP edge: OpenAI's and Anthropic's protocols to token ids and sampling, and back. It holds no engine."""
+
+from forebay.api.app import build_app
+from forebay.api.auth import check_bind
+from forebay.api.config import ApiConfig
+from forebay.api.logs import configure_logs
+from forebay.api.server import bind, make_server, url_of
+
+__all__ = ["ApiConfig", "bind", "build_app", "check_bind", "configure_logs", "make_server", "url_of"]

@@ -1,0 +1,45 @@
+"""The options of the HTTP edge. Attribute docstrings are the command line's help; nothing here opens a socket."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiConfig:
+    """Where the API listens, who may use it and how much one caller may ask for."""
+
+    host: str = "127.0.0.1"
+    """Address to listen on. Anything but a loopback address needs API keys (or --allow-unauthenticated)."""
+    port: int = 8000
+    """TCP port to listen on; 0 takes a free one."""
+    served_model_names: tuple[str, ...] = ()
+    """Names that requests may give for the model, the first being the one shown in answers. Its own name always works."""
+    api_keys: tuple[str, ...] = ()
+    """Keys that callers may present (Authorization: Bearer, or x-api-key). All belong to the tenant "default"."""
+    api_key_file: Path | None = None
+    """TOML file of [[key]] tables: key, and optionally tenant, priority (the default of its requests) and ceiling (the
+    most urgent priority that it may ask for)."""
+    allow_unauthenticated: bool = False
+    """Listen on a public address without any API key: everybody who reaches the port may use the model."""
+    max_body_bytes: int = 32 * 1024 * 1024
+    """Largest request body in bytes; larger ones are answered with 413."""
+    body_timeout_s: float = 60.0
+    """Seconds within which a request's body must have arrived; slower ones are answered with 408."""
+    max_messages: int = 4096
+    """Most messages in one conversation."""
+    max_prompts: int = 64
+    """Most prompts in one /v1/completions request."""
+    max_choices: int = 16
+    """Largest `n`, the number of answers to one prompt."""
+    max_stop_strings: int = 16
+    """Most stop strings in one request, each of at most 1,024 characters."""
+    max_logprobs: int = 20
+    """Most alternatives a request may ask for at each token (`top_logprobs`, `logprobs`, `prompt_logprobs`)."""
+    request_timeout_s: float = 3600.0
+    """Seconds after which a request that is not complete is ended with 504."""
+    keepalive_s: float = 10.0
+    """Seconds of silence in a stream after which a comment (OpenAI) or ping event (Anthropic) is sent."""
+    shutdown_grace_s: float = 2.0
+    """Seconds that running requests get to finish when the server is told to stop."""

@@ -1,0 +1,190 @@
+"""Runs generations and turns the router's token outputs into deltas of text that no protocol has shaped yet.
+
+Shared by all protocols: stop strings, usage, finish reasons, timing. The engine knows stop tokens only; a stop string
+is found here, and once every choice has ended the rest is aborted by closing the router's generator.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+
+from forebay.api.errors import FaultError, Kind
+from forebay.api.observe import RequestObserver
+from forebay.api.ports import RecipePort, RouterPort
+from forebay.core.errors import EngineUnavailableError
+from forebay.core.messages import TokenLogprobs, TokenOutput
+from forebay.core.request import FinishReason, GenerateRequest
+from forebay.recipe import TextStream
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """How a choice ended: `stop` (a stop token, or `stop_string`) or `length`."""
+
+    reason: FinishReason
+    stop_string: str | None = None
+
+
+@dataclass(slots=True)
+class Delta:
+    """What one step added to one choice."""
+
+    index: int
+    text: str = ""
+    token_ids: list[int] = field(default_factory=list)
+    """The tokens behind the text, without a stop token."""
+    logprobs: list[TokenLogprobs] | None = None
+    """As many as `token_ids` when asked for."""
+    prompt_logprobs: list[TokenLogprobs | None] | None = None
+    finish: Finish | None = None
+
+    @property
+    def empty(self) -> bool:
+        """Nothing that a client must see: held-back text, half a character."""
+        return not self.text and self.finish is None and not self.logprobs and self.prompt_logprobs is None
+
+
+Sink = Callable[["Generation", Delta], Awaitable[None]]
+
+
+class _Choice:
+    """The text of one choice so far."""
+
+    def __init__(self, stream: TextStream) -> None:
+        self.stream = stream
+        self.done = False
+
+
+class Generation:
+    """One prompt with its n choices. Counts usage while it runs."""
+
+    def __init__(
+        self,
+        request: GenerateRequest,
+        recipe: RecipePort,
+        stop: Sequence[str],
+        observer: RequestObserver,
+        *,
+        first: int = 0,
+        follows_text: bool = False,
+    ) -> None:
+        self.request = request
+        self.first = first
+        """Index of its first choice in the answer: prompts of one request count on."""
+        self.prompt_tokens = len(request.prompt_ids)
+        self.cached_tokens = 0
+        self.completion_tokens = 0
+        self._observer = observer
+        minimum = request.sampling.min_tokens
+        # Text that goes on behind text keeps its first space; an answer that begins a message loses it.
+        before = request.prompt_ids if follows_text else ()
+        self._choices = [
+            _Choice(TextStream(recipe.detokenizer(before), stop, min_tokens=minimum)) for _ in range(request.sampling.n)
+        ]
+
+    async def run(self, router: RouterPort, sink: Sink) -> None:
+        """Feed every delta to `sink` until all choices are done.
+
+        Raises what `router.generate` raises, and FaultError when the engine gave up on the request.
+        """
+        self._observer.started(self.request)
+        try:
+            async with aclosing(router.generate(self.request)) as outputs:
+                async for output in outputs:
+                    await self._take(output, sink)
+                    if all(choice.done for choice in self._choices):
+                        break
+        finally:
+            self._observer.ended(all(choice.done for choice in self._choices))
+        if not all(choice.done for choice in self._choices):
+            raise EngineUnavailableError("the engine's outputs ended before the answer did")
+
+    async def _take(self, output: TokenOutput, sink: Sink) -> None:
+        choice = self._choices[output.index]
+        if choice.done:
+            return
+        if output.finish_reason in (FinishReason.ERROR, FinishReason.ABORT):
+            raise FaultError(Kind.INTERNAL, output.error or "The engine gave up on this request.")
+        self._observer.output(output)
+        self.cached_tokens = max(self.cached_tokens, output.cached_tokens)
+        delta = self._delta(choice, output)
+        choice.done = delta.finish is not None
+        if delta.finish is not None:
+            self._observer.finished(delta.finish.reason)
+        await sink(self, delta)
+
+    def _delta(self, choice: _Choice, output: TokenOutput) -> Delta:
+        ids, reason = output.token_ids, output.finish_reason
+        if reason is FinishReason.STOP and ids and ids[-1] in self.request.sampling.stop_token_ids:
+            ids = ids[:-1]
+        pushed = choice.stream.push(ids)
+        text, stopped = pushed.text, pushed.stopped
+        self.completion_tokens += len(output.token_ids) if stopped is None else pushed.tokens
+        ids = ids[: pushed.tokens]
+        if reason is not None and stopped is None:
+            rest = choice.stream.finish()
+            text, stopped = text + rest.text, rest.stopped
+        finish = None
+        if stopped is not None:
+            finish = Finish(FinishReason.STOP, stopped)
+        elif reason is not None:
+            finish = Finish(reason)
+        logprobs = None if output.logprobs is None else output.logprobs[: len(ids)]
+        return Delta(output.index, text, ids, logprobs, output.prompt_logprobs, finish)
+
+
+def _first_error(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    error = group.exceptions[0]
+    return _first_error(error) if isinstance(error, BaseExceptionGroup) else error
+
+
+async def run_all(generations: Sequence[Generation], router: RouterPort, sink: Sink, timeout_s: float) -> None:
+    """Run the generations of one request side by side; the first failure ends the others and is raised.
+
+    Raises FaultError (DEADLINE) when they are not complete after `timeout_s`.
+    """
+    try:
+        async with asyncio.timeout(timeout_s), asyncio.TaskGroup() as group:
+            for generation in generations:
+                group.create_task(generation.run(router, sink))
+    except TimeoutError:
+        text = f"The answer was not complete after {timeout_s:g} seconds. Ask for fewer tokens, or again later."
+        raise FaultError(Kind.DEADLINE, text) from None
+    except BaseExceptionGroup as failures:
+        raise _first_error(failures) from failures
+
+
+async def collect(generations: Sequence[Generation], router: RouterPort, timeout_s: float) -> dict[int, Delta]:
+    """Run the generations and join each choice's deltas; keys are the choices' indexes in the whole answer."""
+    joined: dict[int, _Joined] = {}
+
+    async def add(generation: Generation, delta: Delta) -> None:
+        joined.setdefault(generation.first + delta.index, _Joined()).add(delta)
+
+    await run_all(generations, router, add, timeout_s)
+    return {index: joined[index].delta(index) for index in sorted(joined)}
+
+
+class _Joined:
+    """Deltas of one choice in order; text is joined once."""
+
+    def __init__(self) -> None:
+        self._deltas: list[Delta] = []
+
+    def add(self, delta: Delta) -> None:
+        self._deltas.append(delta)
+
+    def delta(self, index: int) -> Delta:
+        deltas = self._deltas
+        with_logprobs = any(d.logprobs is not None for d in deltas)
+        return Delta(
+            index=index,
+            text="".join(d.text for d in deltas),
+            token_ids=[i for d in deltas for i in d.token_ids],
+            logprobs=[p for d in deltas for p in d.logprobs or []] if with_logprobs else None,
+            prompt_logprobs=next((d.prompt_logprobs for d in deltas if d.prompt_logprobs is not None), None),
+            finish=deltas[-1].finish,
+        )

@@ -1,0 +1,32 @@
+"""GET /health, /ping and /version: what probes ask. No key is needed for the first two."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+from starlette.responses import Response
+
+from forebay import __version__
+from forebay.api.replies import ERRORS, json_response
+from forebay.api.service import Service
+from forebay.core.errors import EngineUnavailableError
+
+
+def health_routes(service: Service) -> APIRouter:
+    """The routes for probes."""
+    routes = APIRouter(tags=["Health"])
+
+    @routes.get("/health", responses=ERRORS, response_model=None)
+    async def health() -> Response:
+        """200 while an engine is there to take requests, else 503."""
+        if not service.router.healthy:
+            raise EngineUnavailableError("no healthy worker")
+        return json_response({"status": "ok"})
+
+    routes.add_api_route("/ping", health, methods=["GET", "POST"], responses=ERRORS, response_model=None)
+
+    @routes.get("/version", responses=ERRORS, response_model=None)
+    async def version() -> Response:
+        """The server's version."""
+        return json_response({"version": __version__})
+
+    return routes

@@ -1,0 +1,62 @@
+"""What the API needs of the router and of the recipe, as protocols. The real ones and the tests' fakes fit them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Sequence
+from typing import Protocol
+
+from forebay.core.messages import ModelInfo, TokenOutput, WorkerStats
+from forebay.core.prompt import Prompt
+from forebay.core.request import GenerateRequest
+from forebay.recipe import Conversation, Detokenizer
+
+
+class RouterPort(Protocol):
+    """Runs generations on a worker somewhere."""
+
+    on_stats: Callable[[WorkerStats], None] | None
+    """Called with each statistics message of the worker."""
+
+    @property
+    def model(self) -> ModelInfo:
+        """The model that is served."""
+
+    @property
+    def healthy(self) -> bool:
+        """Whether an engine is there to take requests."""
+
+    def generate(self, request: GenerateRequest) -> AsyncGenerator[TokenOutput, None]:
+        """Outputs of all choices until each has a finish reason; closing the generator aborts what is left.
+
+        Raises OverloadedError, EngineUnavailableError, ContextLengthError.
+        """
+
+
+class RecipePort(Protocol):
+    """Conversations and text to token ids, and back."""
+
+    @property
+    def vocab_size(self) -> int:
+        """Token ids are below this."""
+
+    @property
+    def stop_token_ids(self) -> tuple[int, ...]:
+        """The model's own ends of an answer."""
+
+    def encode_chat(self, conversation: Conversation, *, continue_final: bool = False) -> Prompt:
+        """Ids of a conversation, ready for the assistant's answer. Raises InvalidRequestError with a dotted `param`."""
+
+    def encode_text(self, text: str) -> Prompt:
+        """Ids of a raw prompt, with a beginning-of-sequence token where the model wants one."""
+
+    def plain_ids(self, text: str) -> list[int]:
+        """Ids of the text alone."""
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text of the ids."""
+
+    def token_bytes(self, token_id: int) -> bytes:
+        """The bytes that a token stands for."""
+
+    def detokenizer(self, prompt_ids: Sequence[int] = ()) -> Detokenizer:
+        """A new incremental detokeniser for text that follows the prompt."""
