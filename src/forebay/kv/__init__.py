@@ -1,4 +1,5 @@
-"""The book-keeping of KV pages: which page number holds what, for whom. Numbers and hashes only; no tensor is ever touched."""
+"""The book-keeping of KV pages: which page number holds what, for whom. Numbers and hashes only; no tensor is ever
+touched."""
 
 from forebay.kv.book import KvBook
 from forebay.kv.identity import PAGE_TOKENS, page_id, page_root

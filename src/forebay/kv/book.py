@@ -1,4 +1,5 @@
-"""The book of KV pages: the one place where pages get owners, identities and new owners. It plans copies, it makes none."""
+"""The book of KV pages: the one place where pages get owners, identities and new owners. It plans copies, it makes
+none."""
 
 from __future__ import annotations
 
@@ -14,9 +15,9 @@ from forebay.kv.sequence_pages import SequencePages, pages_for
 class KvBook:
     """Allocation, prefix reuse, copy on write and release of pages, for all sequences of one worker.
 
-    A full page is registered under its id once its KV is really there (`commit`). If the id is registered already, the sequence
-    moves to that page and gives up its own: this happens between steps, when no kernel reads a page, and keeps every content
-    stored once. Hence a sequence that holds a registered page holds its registered ancestors too.
+    A full page is registered under its id once its KV is really there (`commit`). If the id is registered already,
+    the sequence moves to that page and gives up its own: this happens between steps, when no kernel reads a page, and
+    keeps every content stored once. Hence a sequence that holds a registered page holds its registered ancestors too.
     """
 
     def __init__(self, num_pages: int, prefix_cache: bool = True) -> None:
@@ -68,10 +69,11 @@ class KvBook:
         return self._lookup(pages, tokens) * PAGE_TOKENS
 
     def match_prefix(self, pages: SequencePages, tokens: Sequence[int]) -> int:
-        """Take the leading pages of `tokens` (all of the sequence's ids) that are registered; returns how many tokens they hold.
+        """Take the leading pages of `tokens` (all of the sequence's ids) that are registered; returns how many tokens
+        they hold.
 
-        The last token is never covered, since its logits are wanted: a prompt of full cached pages loses its last page and
-        computes it again into a page of its own. Raises ValueError when the sequence holds pages already.
+        The last token is never covered, since its logits are wanted: a prompt of full cached pages loses its last
+        page and computes it again into a page of its own. Raises ValueError when the sequence holds pages already.
         """
         if pages.numbers:
             raise ValueError("a prefix can only be matched before the sequence holds pages")
@@ -86,12 +88,28 @@ class KvBook:
         return hits * PAGE_TOKENS
 
     def fits(self, pages: SequencePages, tokens: Sequence[int], spare: int = 0) -> bool:
-        """Whether a sequence that holds nothing could match and hold all of `tokens` now, with `spare` pages left over."""
+        """Whether a sequence that holds nothing could match and hold all of `tokens` now, with `spare` pages left
+        over."""
         hits = self._lookup(pages, tokens)
         holders = self._pool.holders
         # Ancestors are held by at least as many as their children: the hits that someone holds come first.
         held = bisect_left(range(hits), True, key=lambda i: holders[self._number(pages.ids[i])] == 0)
         return self._pool.available - (hits - held) >= pages_for(len(tokens)) - hits + spare
+
+    def missing_page(self, pages: SequencePages, tokens: Sequence[int]) -> bytes | None:
+        """The id of the first page that a match of `tokens` would not find; None when it would find all that it may
+        take."""
+        if not (self.prefix_cache and pages.reuse):
+            return None
+        hits = self._lookup(pages, tokens)
+        return pages.id_at(hits, tokens) if hits < (len(tokens) - 1) // PAGE_TOKENS else None
+
+    def next_page(self, pages: SequencePages, tokens: Sequence[int], end: int) -> bytes | None:
+        """The id of the first page that a sequence would register once `end` of its tokens are computed; None if it
+        has none."""
+        if not self.prefix_cache or pages.registered >= end // PAGE_TOKENS:
+            return None
+        return pages.id_at(pages.registered, tokens)
 
     def missing(self, pages: SequencePages, end: int) -> int:
         """How many pages more than are available it takes to hold `end` tokens (0 or less: they fit)."""
@@ -100,9 +118,9 @@ class KvBook:
     def grow(self, pages: SequencePages, start: int, end: int) -> list[tuple[int, int]] | None:
         """Make tokens [start, end) writable: new pages, and copies of pages that someone else sees too.
 
-        Returns the page copies (source, destination) to make before writing, or None, with nothing changed, when there is no
-        room. A source keeps its content until `settle`. Raises ValueError when `start` lies in a registered page or beyond the
-        pages held.
+        Returns the page copies (source, destination) to make before writing, or None, with nothing changed, when
+        there is no room. A source keeps its content until `settle`. Raises ValueError when `start` lies in a
+        registered page or beyond the pages held.
         """
         numbers, pool = pages.numbers, self._pool
         first, last = start // PAGE_TOKENS, pages_for(end)
@@ -136,7 +154,8 @@ class KvBook:
             pages.registered = i + 1
 
     def fork(self, pages: SequencePages, computed: int) -> SequencePages:
-        """Another sequence with the same first `computed` tokens: it shares their pages, the last one until either writes to it.
+        """Another sequence with the same first `computed` tokens: it shares their pages, the last one until either
+        writes to it.
 
         Raises ValueError when the full pages among them are not committed.
         """
@@ -169,7 +188,8 @@ class KvBook:
         return freed
 
     def check(self) -> list[str]:
-        """Recount everything: each page in one state, holders as many as sequences hold it, ids consistent. Empty when well."""
+        """Recount everything: each page in one state, holders as many as sequences hold it, ids consistent. Empty
+        when well."""
         counted = Counter(number for pages in self._holding for number in pages.numbers)
         found = self._pool.problems(counted) + self._pool.index.problems(self._roots)
         for pages in self._holding:
@@ -181,7 +201,8 @@ class KvBook:
         return found
 
     def _lookup(self, pages: SequencePages, tokens: Sequence[int]) -> int:
-        """Leading registered pages, leaving a token. A page's parent is registered too, so only the end of the run is tested."""
+        """Leading registered pages, leaving a token. A page's parent is registered too, so only the end of the run is
+        tested."""
         if not (self.prefix_cache and pages.reuse):
             return 0
         index = self._pool.index

@@ -17,7 +17,8 @@ PAGE_TOKENS = 16
 def page_root(fingerprint: str, tenant: str) -> bytes:
     """The parent of a tenant's first pages (32 bytes).
 
-    `fingerprint` names weights, KV layout and dtype. Both parts go in with their length, so no two pairs give the same input.
+    `fingerprint` names weights, KV layout and dtype. Both parts go in with their length, so no two pairs give the
+    same input.
     """
     parts = (fingerprint.encode(), tenant.encode())
     return blake3(b"".join(struct.pack("<Q", len(part)) + part for part in parts)).digest()

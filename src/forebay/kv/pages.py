@@ -1,4 +1,5 @@
-"""Page numbers and who holds them: each page is free, held or cached. Not which tokens a sequence has: see `book.py`."""
+"""Page numbers and who holds them: each page is free, held or cached. Not which tokens a sequence has: see
+`book.py`."""
 
 from __future__ import annotations
 
@@ -10,9 +11,9 @@ from forebay.kv.prefix_index import PrefixIndex
 class PagePool:
     """Counts holders of each page and evicts pages that only the prefix index names.
 
-    free: holds nothing. held: one or more sequences hold it, or a copy from it is not done yet. cached: registered and held by
-    nobody; evicted, least recently released first, when no page is free. Sequences release their last page first and hold every
-    ancestor of a page that they hold, so a page is always evicted before its parent.
+    free: holds nothing. held: one or more sequences hold it, or a copy from it is not done yet. cached: registered
+    and held by nobody; evicted, least recently released first, when no page is free. Sequences release their last
+    page first and hold every ancestor of a page that they hold, so a page is always evicted before its parent.
     """
 
     def __init__(self, total: int) -> None:

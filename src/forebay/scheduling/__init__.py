@@ -1,4 +1,5 @@
-"""Which sequence runs when: length classes, queues, the step-time model and the scheduler. Policy only; nothing is executed here."""
+"""Which sequence runs when: length classes, queues, the step-time model and the scheduler. Policy only; nothing is
+executed here."""
 
 from forebay.scheduling.config import SchedulerConfig
 from forebay.scheduling.plan import Row, SequenceUpdate, StepPlan

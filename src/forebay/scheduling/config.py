@@ -1,4 +1,5 @@
-"""The scheduler's limits and targets. Not the engine's options: those that concern it are copied in here by the engine."""
+"""The scheduler's limits and targets. Not the engine's options: those that concern it are copied in here by the
+engine."""
 
 from __future__ import annotations
 
@@ -20,11 +21,13 @@ class SchedulerConfig:
     prefill_share: float = 1 / 3
     """Share of a step's predicted time that prefill may take even when decode rows alone come near the target."""
     max_step_s: float = 0.5
-    """Predicted seconds that a step without decode rows may take: about how long a new request waits for its first step."""
+    """Predicted seconds that a step without decode rows may take: about how long a new request waits for its first
+    step."""
     max_step_tokens: int = 4096
     """Prefill tokens in one step."""
     min_chunk: int = 256
-    """Prefill tokens of one sequence in one step: at least so many, unless its prompt ends or decode rows leave no time."""
+    """Prefill tokens of one sequence in one step: at least so many, unless its prompt ends or decode rows leave no
+    time."""
     max_chunk: int = 2048
     """Prefill tokens of one sequence in one step: at most."""
     class_bounds: tuple[int, ...] = (256, 1024, 4096)

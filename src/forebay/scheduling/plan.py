@@ -16,8 +16,8 @@ class Row:
     start: int
     tokens: int
     samples: int
-    """Tokens to draw from the last token's logits: 0 (none wanted), 1, or n > 1 on the step that ends the prefill of a request
-    with n choices (for choices 0 to n - 1, from the same logits)."""
+    """Tokens to draw from the last token's logits: 0 (none wanted), 1, or n > 1 on the step that ends the prefill of
+    a request with n choices (for choices 0 to n - 1, from the same logits)."""
     decode: bool
     """The one token is the newest of an answer in progress; otherwise the row is a prefill chunk."""
 

@@ -1,4 +1,5 @@
-"""One answer in the making: its ids, how far its KV is computed, what it holds and how long it has gone without service."""
+"""One answer in the making: its ids, how far its KV is computed, what it holds and how long it has gone without
+service."""
 
 from __future__ import annotations
 
@@ -103,8 +104,19 @@ class Sequence:
         self.all_ids.append(token)
 
     def level(self, now: float, aging_s: float) -> int:
-        """Effective priority: one level better for each `aging_s` seconds without service, never better than CRITICAL (0)."""
+        """Effective priority: one level better for each `aging_s` seconds without service, never better than CRITICAL
+        (0)."""
         return max(0, self.priority - int(self.unserved(now) / aging_s))
+
+    def turn_level(self, now: float, aging_s: float) -> int:
+        """Effective priority for the next chunk: in progress, only the time since the last chunk counts.
+
+        So a long prompt that once waited for long does not go before shorter ones with all of its chunks.
+        """
+        if not self.slots:
+            return self.level(now, aging_s)
+        passed_over = 0.0 if self.unserved_since is None else now - self.unserved_since
+        return max(0, self.priority - int(passed_over / aging_s))
 
     def unserved(self, now: float) -> float:
         """Seconds without service so far."""

@@ -1,0 +1,63 @@
+"""From the queue to the running sequences: whether there is room, and taking it. Not in which order they are asked."""
+
+from __future__ import annotations
+
+from forebay.scheduling.draft import Draft
+from forebay.scheduling.preemption import preempt, victims_for
+from forebay.scheduling.sequence import Sequence
+from forebay.scheduling.state import State
+
+_RESUME_MARGIN = 4
+"""Pages that must stay free beside a sequence that was put back before, so that it isn't put back again at once."""
+
+
+def admit(state: State, draft: Draft, sequence: Sequence) -> bool:
+    """Give a waiting sequence pages for all its tokens, and its slots, or leave everything as it is and return False.
+
+    Room is wanted for its tokens and a margin: a page for each running sequence to grow into, and more for one that
+    was put back. With nothing running no margin is asked for, so whatever fits alone is admitted. Failing that,
+    sequences of strictly lower effective priority are preempted if that gives room.
+    """
+    slots = min(sequence.choices, state.config.max_running)
+    if not _has_room(state, sequence, slots) and not _make_room(state, draft, sequence, slots):
+        return False
+    state.queue.remove(sequence)
+    found = state.book.match_prefix(sequence.pages, sequence.all_ids)
+    if state.book.grow(sequence.pages, found, sequence.length) is None:
+        raise ValueError(f"no pages for sequence {sequence.request_id}, though there was room for it")
+    sequence.computed = found
+    _count(state, sequence, found)
+    state.run(sequence, slots)
+    return True
+
+
+def _has_room(state: State, sequence: Sequence, slots: int) -> bool:
+    if state.slots + slots > state.config.max_running:
+        return False
+    spare = 0
+    if state.running:
+        spare = len(state.running) + sequence.choices + (_RESUME_MARGIN if sequence.output_ids else 0)
+    return state.book.fits(sequence.pages, sequence.all_ids, spare)
+
+
+def _make_room(state: State, draft: Draft, sequence: Sequence, slots: int) -> bool:
+    level = state.level(sequence, draft.now)
+    if all(state.level(running, draft.now) <= level for running in state.running):
+        return False
+    # Held while victims are chosen: pages that it shares with a victim are not freed for it.
+    state.book.match_prefix(sequence.pages, sequence.all_ids)
+    victims = victims_for(state, draft, sequence, slots)
+    for victim in victims or ():
+        preempt(state, draft, victim)
+    state.book.release(sequence.pages)
+    return victims is not None
+
+
+def _count(state: State, sequence: Sequence, found: int) -> None:
+    """Prefix cache counters, once for a request: what a resumed sequence finds is mostly its own."""
+    if sequence.first_scheduled is not None:
+        return
+    sequence.cached_tokens = found
+    if state.book.prefix_cache and sequence.pages.reuse:
+        state.counters.prefix_queried += sequence.length
+        state.counters.prompt_cached += found

@@ -1,0 +1,68 @@
+"""A step plan in the making: rows come in, and go out again when their sequence is preempted. It chooses nothing."""
+
+from __future__ import annotations
+
+from forebay.scheduling.plan import Row, StepPlan
+from forebay.scheduling.sequence import Sequence
+from forebay.scheduling.step_time import StepTimeModel
+
+
+def attention_work(start: int, tokens: int) -> int:
+    """Sum over tokens [start, start + tokens) of the tokens that each sees, itself included."""
+    return tokens * start + tokens * (tokens + 1) // 2
+
+
+class Draft:
+    """The rows so far and the three sums from which their time is predicted."""
+
+    def __init__(self, step_time: StepTimeModel, now: float) -> None:
+        self.now = now
+        self.rows: dict[Sequence, Row] = {}
+        self.preempted: list[Sequence] = []
+        self.prefill_tokens = 0
+        self.decode_rows = 0
+        self.attention = 0
+        self._step_time = step_time
+        self._copies: dict[Sequence, list[tuple[int, int]]] = {}
+
+    def add_decode(self, sequence: Sequence, copies: list[tuple[int, int]]) -> None:
+        """A row for the sequence's newest token."""
+        self.rows[sequence] = Row(sequence, sequence.computed, 1, 1, decode=True)
+        self.decode_rows += 1
+        self.attention += sequence.length
+        if copies:
+            self._copies[sequence] = copies
+
+    def add_chunk(self, sequence: Sequence, tokens: int) -> None:
+        """A row for the sequence's next `tokens` tokens; it draws tokens when they are the last ones."""
+        samples = sequence.choices if tokens == sequence.remaining else 0
+        self.rows[sequence] = Row(sequence, sequence.computed, tokens, samples, decode=False)
+        self.prefill_tokens += tokens
+        self.attention += attention_work(sequence.computed, tokens)
+
+    def preempt(self, sequence: Sequence) -> None:
+        """Note the preemption and take the sequence's row out, if it has one."""
+        self.preempted.append(sequence)
+        row = self.rows.pop(sequence, None)
+        self._copies.pop(sequence, None)
+        if row is not None:
+            self.decode_rows -= row.decode
+            self.prefill_tokens -= 0 if row.decode else row.tokens
+            self.attention -= attention_work(row.start, row.tokens)
+
+    def predict(self, tokens: int = 0, start: int = 0) -> float:
+        """Predicted seconds of the rows so far and a chunk of `tokens` tokens that begins at `start`."""
+        attention = self.attention + attention_work(start, tokens)
+        return self._step_time.predict(self.prefill_tokens + tokens, self.decode_rows, attention)
+
+    def plan(self) -> StepPlan:
+        """The finished plan."""
+        return StepPlan(
+            rows=list(self.rows.values()),
+            copies=[pair for pairs in self._copies.values() for pair in pairs],
+            predicted_s=self.predict(),
+            prefill_tokens=self.prefill_tokens,
+            decode_rows=self.decode_rows,
+            attention=self.attention,
+            preempted=self.preempted,
+        )
