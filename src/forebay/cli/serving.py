@@ -1,0 +1,182 @@
+"""Runs the server that `forebay serve` describes: socket, engine, HTTP, signals and the start-up report.
+
+Everything heavy is imported here, so the command line imports this module only when it serves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import uvicorn
+
+from forebay.cli import console
+from forebay.cli.options import EngineOptions, SchedulingOptions
+from forebay.cli.serve import HttpOptions
+from forebay.cli.startup import local_url, start_report
+from forebay.cli.worker import worker_options
+from forebay.cluster import WorkerOptions, local_worker
+from forebay.core.errors import ConfigError
+from forebay.models import ModelSource, describe, resolve
+from forebay.recipe import Recipe
+from forebay.router import Router
+
+if TYPE_CHECKING:
+    from forebay.api import ApiConfig
+
+_HEALTH_CHECK_S = 0.25
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+def run_server(model: str, http: HttpOptions, engine: EngineOptions, scheduling: SchedulingOptions) -> int:
+    """Serve until told to stop. Returns 0 after SIGTERM, 130 after Ctrl-C, 1 when the engine died.
+
+    Raises ForebayError when the server can't start; a port in use is found before the model is touched.
+    """
+    with listen(http.host, http.port) as sock:
+        source = resolve(model)
+        name = http.served_model_name[0] if http.served_model_name else source.name
+        options = worker_options(source, name, engine, scheduling)
+        stop = Stop()
+        try:
+            return asyncio.run(_serve(sock, source, options, http, stop))
+        except asyncio.CancelledError:
+            return stop.exit_code
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A bound socket. Raises ConfigError when the address can't be had."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        sock = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise ConfigError(f"The address {host} can't be used: {error.strerror or error}. Change --host.") from error
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind(address)
+        sock.listen(2048)
+    except OSError as error:
+        sock.close()
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        raise ConfigError(f"Can't listen on {host} port {port}: {reason}. Choose another with --port.") from error
+    return sock
+
+
+def api_config(http: HttpOptions) -> ApiConfig:
+    """The API's part of the options."""
+    from forebay.api import ApiConfig
+
+    return ApiConfig(
+        host=http.host,
+        port=http.port,
+        served_model_names=http.served_model_name,
+        api_keys=http.api_key,
+        api_key_file=http.api_key_file,
+        allow_unauthenticated=http.allow_unauthenticated,
+        max_body_bytes=http.max_body_size,
+        max_messages=http.max_messages,
+        request_timeout_s=http.request_timeout,
+        shutdown_grace_s=http.shutdown_grace,
+    )
+
+
+class Stop:
+    """What the first and the second signal do, and the exit code that they lead to."""
+
+    def __init__(self) -> None:
+        self.exit_code = 0
+        self._server: uvicorn.Server | None = None
+        self._asked = False
+
+    @contextlib.contextmanager
+    def installed(self, task: asyncio.Task[object]) -> Iterator[None]:
+        """Take SIGINT and SIGTERM: until a server is `attached` they cancel `task`, then they end the server."""
+        loop = asyncio.get_running_loop()
+        for number in _SIGNALS:
+            loop.add_signal_handler(number, self._signalled, number, task)
+        try:
+            yield
+        finally:
+            for number in _SIGNALS:
+                loop.remove_signal_handler(number)
+
+    def attach(self, server: uvicorn.Server) -> None:
+        """From now on the first signal ends this server gently."""
+        self._server = server
+
+    def _signalled(self, number: signal.Signals, task: asyncio.Task[object]) -> None:
+        if self._asked:
+            os._exit(128 + number)
+        self._asked = True
+        self.exit_code = 130 if number == signal.SIGINT else 0
+        console.notice("forebay: stopping (Ctrl-C again ends at once)")
+        if self._server is None:
+            task.cancel()
+        else:
+            self._server.should_exit = True
+
+
+class _Server(uvicorn.Server):
+    """Uvicorn's server without its signal handlers: `Stop` has them, for the time of loading as well."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+async def _serve(
+    sock: socket.socket, source: ModelSource, options: WorkerOptions, http: HttpOptions, stop: Stop
+) -> int:
+    with stop.installed(_this_task()):
+        async with asyncio.TaskGroup() as tasks, contextlib.AsyncExitStack() as stack:
+            # This process imports the API and reads the tokenizer while the engine's process loads the weights.
+            parts = tasks.create_task(asyncio.to_thread(_prepare, source, http))
+            with console.stages("starting the engine") as report:
+                router = await stack.enter_async_context(local_worker(options, report))
+                build, keys = await parts
+            server = build(router)
+            stop.attach(server)
+            config = describe(source)
+            url = local_url(http.host, sock.getsockname()[1])
+            console.notice(start_report(router.model, config, options, url, keys))
+            watching = tasks.create_task(_end_with_engine(router, server))
+            await server.serve([sock])
+            watching.cancel()
+            return stop.exit_code if router.healthy else 1
+    raise RuntimeError("a task group swallowed an error")
+
+
+def _this_task() -> asyncio.Task[object]:
+    task = asyncio.current_task()
+    if task is None:
+        raise RuntimeError("the server must run in a task")
+    return task
+
+
+def _prepare(source: ModelSource, http: HttpOptions) -> tuple[Callable[[Router], uvicorn.Server], int]:
+    """What the server needs besides the engine: how to build it for a router, and the number of keys.
+
+    Raises ForebayError.
+    """
+    from forebay.api import build_app, check_bind, configure_logs, make_server
+    from forebay.api.auth import configured_keys
+
+    configure_logs(http.log_level, http.log_format)
+    config = api_config(http)
+    check_bind(config)
+    keys = len(configured_keys(config))
+    recipe = Recipe.load(source.path, source.kind)
+    return lambda router: _Server(make_server(build_app(router, recipe, config), config).config), keys
+
+
+async def _end_with_engine(router: Router, server: uvicorn.Server) -> None:
+    """Ends the server when the engine is gone; until its last answer is out, /health says 503."""
+    while router.healthy:  # noqa: ASYNC110 (the router has no event for it)
+        await asyncio.sleep(_HEALTH_CHECK_S)
+    console.fail("The engine's process died (its last words, if any, are above), so the server ends. Start it again.")
+    server.should_exit = True
