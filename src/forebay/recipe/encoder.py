@@ -12,7 +12,8 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from forebay.core.prompt import Origin, Prompt, Span
-from forebay.recipe.pieces import Control, Cut, Piece, Text, Words
+from forebay.recipe.delimiters import Delimiters
+from forebay.recipe.pieces import Control, Piece, Text, Words
 from forebay.recipe.vocabulary import Prefix, Vocabulary
 
 _CACHED_WORDS: Final = 1024
@@ -21,14 +22,15 @@ _CACHED_WORDS: Final = 1024
 class PromptEncoder:
     """Encodes pieces with one vocabulary."""
 
-    def __init__(self, vocabulary: Vocabulary) -> None:
+    def __init__(self, vocabulary: Vocabulary, delimiters: Delimiters | None = None) -> None:
         self._vocabulary = vocabulary
+        self._delimiters = delimiters or Delimiters(vocabulary, ())
         self._words: dict[tuple[str, bool], list[int]] = {}
 
     def encode(self, pieces: Iterable[Piece]) -> Prompt:
         """Return the ids and spans. The model's BOS is put first when it expects one and the pieces have none."""
         build = _Builder()
-        run: list[Words | Text | Cut] = []
+        run: list[Words | Text] = []
         for piece in pieces:
             if isinstance(piece, Control):
                 self._add_run(build, run)
@@ -39,7 +41,7 @@ class PromptEncoder:
         self._add_run(build, run)
         return build.prompt(self._vocabulary.bos_id if self._vocabulary.adds_bos else None)
 
-    def _add_run(self, build: _Builder, run: Sequence[Words | Text | Cut]) -> None:
+    def _add_run(self, build: _Builder, run: Sequence[Words | Text]) -> None:
         continued = bool(build.ids) and self._vocabulary.prefix is Prefix.START
         for group in self._groups(run):
             if len(group) == 1:
@@ -48,16 +50,20 @@ class PromptEncoder:
                 self._add_mixed(build, group, continued)
             continued = True
 
-    def _groups(self, run: Sequence[Words | Text | Cut]) -> list[list[Words | Text]]:
-        """Split a run at its cuts and behind words that end a line; pieces without text are dropped."""
+    def _groups(self, run: Sequence[Words | Text]) -> list[list[Words | Text]]:
+        """Split a run behind words that end a line, and within typed delimiters; pieces without text are dropped."""
         groups: list[list[Words | Text]] = [[]]
         for piece in run:
-            if isinstance(piece, Cut):
-                groups.append([])
-            elif piece.text:
-                if groups[-1] and isinstance(piece, Text) and self._closes(groups[-1][-1]):
-                    groups.append([])
+            if not piece.text:
+                continue
+            if isinstance(piece, Words):
                 groups[-1].append(piece)
+                continue
+            if groups[-1] and self._closes(groups[-1][-1]):
+                groups.append([])
+            first, *others = self._delimiters.parts(piece.text)
+            groups[-1].append(Text(first, piece.origin))
+            groups += [[Text(part, piece.origin)] for part in others]
         return [group for group in groups if group]
 
     def _closes(self, piece: Words | Text) -> bool:

@@ -33,9 +33,4 @@ class Text:
     origin: Origin
 
 
-@dataclass(frozen=True, slots=True)
-class Cut:
-    """A border that no token may cross: the text before and after it is encoded apart."""
-
-
-Piece = Control | Words | Text | Cut
+Piece = Control | Words | Text

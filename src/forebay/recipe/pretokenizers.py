@@ -34,12 +34,12 @@ class WordRule:
     adds_bos: bool = False
     """Whether BOS is put first where the file doesn't say."""
 
-    def build(self) -> pre_tokenizers.PreTokenizer:
+    def build(self, *, add_prefix_space: bool = False) -> pre_tokenizers.PreTokenizer:
         """The pre-tokenizer: the patterns, then bytes to GPT-2's alphabet."""
         steps: list[pre_tokenizers.PreTokenizer] = [
             pre_tokenizers.Split(Regex(pattern), "isolated") for pattern in self.patterns
         ]
-        steps.append(pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False))
+        steps.append(pre_tokenizers.ByteLevel(add_prefix_space=add_prefix_space, use_regex=False))
         return pre_tokenizers.Sequence(steps)
 
 

@@ -2,42 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Literal
 
-from forebay.core.errors import UnsupportedModelError
+from forebay.core.errors import InvalidRequestError
 from forebay.core.gguf import read_gguf
 from forebay.core.prompt import Origin, Prompt
 from forebay.recipe.conversation import Conversation, check_conversation
+from forebay.recipe.delimiters import Delimiters, plain_delimiters
 from forebay.recipe.detokenizer import Detokenizer
 from forebay.recipe.encoder import PromptEncoder
 from forebay.recipe.gguf_tokenizer import gguf_parts
+from forebay.recipe.hf_tokenizer import hf_parts
 from forebay.recipe.pieces import Text
-from forebay.recipe.templates.chatml import ChatML
+from forebay.recipe.selection import choose_template, sample_pieces, turn_end
+from forebay.recipe.selftest import check_text_is_plain
 from forebay.recipe.vocabulary import TokenizerParts, Vocabulary
 
 
 class Recipe:
     """How one model's text is made and read. Safe to use from several threads."""
 
-    def __init__(self, parts: TokenizerParts) -> None:
+    def __init__(self, parts: TokenizerParts, now: Callable[[], datetime] = datetime.now) -> None:
+        """Prove that text can't become control tokens, then choose the chat template; see `load` for what is raised.
+
+        `now` is the clock of templates that state the date.
+        """
         self._vocabulary = Vocabulary(parts)
-        self._encoder = PromptEncoder(self._vocabulary)
-        self._template = ChatML.of(
-            self._vocabulary, "smollm2", "You are a helpful AI assistant named SmolLM, trained by Hugging Face"
-        )
-        self.stop_token_ids = parts.stop_ids
+        check_text_is_plain(self._vocabulary)
+        self._template = choose_template(parts, self._vocabulary, now)
+        spellings = () if self._template is None else plain_delimiters(sample_pieces(self._template))
+        self._encoder = PromptEncoder(self._vocabulary, Delimiters(self._vocabulary, spellings))
+        end = None if self._template is None else turn_end(self._template)
+        self.stop_token_ids: tuple[int, ...] = tuple(dict.fromkeys([*parts.stop_ids, *([] if end is None else [end])]))
+        self.knows_thinking = "enable_thinking" in (parts.chat_template or "")
+        """Whether the chat template has a switch for reasoning."""
 
     @classmethod
     def load(cls, path: Path, kind: Literal["gguf", "hf"]) -> Recipe:
-        """Read a GGUF file, or a Hugging Face folder, and prove that its text can't become control tokens.
+        """Read a GGUF file, or a Hugging Face folder.
 
-        Raises UnsupportedModelError that names what is missing or which token leaks.
+        Raises UnsupportedModelError that names what is missing, or the token whose spelling leaks.
         """
-        if kind == "hf":
-            raise UnsupportedModelError("Hugging Face folders are not supported yet.")
-        return cls(gguf_parts(read_gguf(path).metadata))
+        return cls(hf_parts(path) if kind == "hf" else gguf_parts(read_gguf(path).metadata))
 
     @property
     def vocab_size(self) -> int:
@@ -46,15 +55,19 @@ class Recipe:
 
     @property
     def template_name(self) -> str:
-        """Which chat template is used."""
-        return self._template.name
+        """Which chat template is used: `chatml`, `llama3`, …; `jinja` for the model's own, `none` when it has none."""
+        return "none" if self._template is None else self._template.name
 
     def encode_chat(self, conversation: Conversation, *, continue_final: bool = False) -> Prompt:
         """The prompt that asks for the assistant's next message, or with `continue_final` for the rest of its last one.
 
         Raises InvalidRequestError whose `param` is a dotted path such as `messages.3.role`.
         """
+        if self._template is None:
+            raise InvalidRequestError("This model has no chat template; ask for a completion of bare text.", "messages")
         check_conversation(conversation, continue_final=continue_final)
+        if conversation.thinking and not self.knows_thinking:
+            raise InvalidRequestError("This model's chat template has no switch for reasoning.", "thinking")
         return self._encoder.encode(self._template.pieces(conversation, continue_final=continue_final))
 
     def encode_text(self, text: str) -> Prompt:

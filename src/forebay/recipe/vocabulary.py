@@ -1,4 +1,4 @@
-"""A model's tokens: which are control and which are content, text to ids without control tokens, ids to bytes.
+"""A model's tokens: which are control, text to ids without control tokens, ids to bytes.
 
 The one door from text to ids is here, and it can't return a control id: the tokenizer behind it knows no control token,
 and what it returns is checked all the same. There is deliberately no method that encodes text with control tokens.
@@ -7,13 +7,13 @@ and what it returns is checked all the same. There is deliberately no method tha
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
 from tokenizers import Tokenizer
 
-from forebay.core.errors import UnsupportedModelError
+from forebay.core.errors import InvalidRequestError
 
 
 class Scheme(Enum):
@@ -26,7 +26,7 @@ class Scheme(Enum):
 
 
 class Prefix(Enum):
-    """Where the tokenizer puts a space before text that has none."""
+    """Where the tokenizer puts a space before text."""
 
     NONE = "none"
     START = "start"
@@ -35,9 +35,9 @@ class Prefix(Enum):
     """At the start and behind every control token."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TokenizerParts:
-    """What a model's files say about its tokenizer, before it is judged."""
+    """What a model's files say about its text."""
 
     plain: Tokenizer
     """Knows no control token."""
@@ -46,12 +46,18 @@ class TokenizerParts:
     scheme: Scheme
     prefix: Prefix
     size: int
+    """Number of ids: the largest one plus 1."""
     control: Mapping[str, int]
     """Every control token's id by its spelling."""
+    content: Mapping[int, str] = field(default_factory=dict)
+    """Added tokens that are ordinary text, spelled as that text."""
     bos_id: int | None
     adds_bos: bool
+    """Whether the model was trained with BOS before every prompt."""
     stop_ids: tuple[int, ...]
     chat_template: str | None
+    named: Mapping[str, str] = field(default_factory=dict)
+    """The spellings that templates know as `bos_token`, `eos_token` and so on."""
 
 
 class Vocabulary:
@@ -60,6 +66,7 @@ class Vocabulary:
     def __init__(self, parts: TokenizerParts) -> None:
         self._plain = parts.plain
         self._continued = parts.continued
+        self._content = parts.content
         self.scheme = parts.scheme
         self.prefix = parts.prefix
         self.size = parts.size
@@ -67,10 +74,11 @@ class Vocabulary:
         self.control_ids: frozenset[int] = frozenset(parts.control.values())
         self.bos_id = parts.bos_id
         self.adds_bos = parts.adds_bos and parts.bos_id is not None
+        self._spelling_of = {token_id: spelling for spelling, token_id in parts.control.items()}
         self._bytes: dict[int, bytes] = {}
 
     def plain_ids(self, text: str, *, continued: bool = False) -> list[int]:
-        """Encode text; no id is a control token's. `continued`: the text follows other text, so no space is put first."""
+        """Encode text; no id is a control token's. `continued`: it follows other text, so no space is put first."""
         tokenizer = self._continued if continued else self._plain
         return self._checked(tokenizer.encode(text, add_special_tokens=False).ids)
 
@@ -80,8 +88,8 @@ class Vocabulary:
         encoding = tokenizer.encode(text, add_special_tokens=False)
         return self._checked(encoding.ids), encoding.offsets
 
-    def plain_batch(self, texts: list[str], *, continued: bool = False) -> list[list[int]]:
-        """Encode many texts, unchecked: for the self-test, which looks for control ids itself."""
+    def unchecked_batch(self, texts: list[str], *, continued: bool = False) -> list[list[int]]:
+        """Encode many texts for the self-test, which looks for control ids itself."""
         tokenizer = self._continued if continued else self._plain
         return [encoding.ids for encoding in tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
 
@@ -94,27 +102,28 @@ class Vocabulary:
         return self.control[spelling]
 
     def token_bytes(self, token_id: int) -> bytes:
-        """The bytes that a token stands for in text; a control token's are its spelling. Empty for an unknown id."""
+        """The bytes that a token stands for; a control token's are its spelling. Empty for an unknown id."""
         known = self._bytes.get(token_id)
         if known is None:
             known = self._bytes[token_id] = self._spell(token_id)
         return known
 
     def _spell(self, token_id: int) -> bytes:
-        spelling = self._plain.id_to_token(token_id)
-        if spelling is None or token_id in self.control_ids:
-            return self._control_spellings().get(token_id, "").encode()
-        if self.scheme is Scheme.BYTE_LEVEL:
-            return _byte_level(spelling)
-        return _sentencepiece(spelling)
-
-    def _control_spellings(self) -> dict[int, str]:
-        return {token_id: spelling for spelling, token_id in self.control.items()}
+        spelling = self._spelling_of.get(token_id, self._content.get(token_id))
+        if spelling is not None:
+            return spelling.encode()
+        spelling = self._plain.id_to_token(token_id) if 0 <= token_id < self.size else None
+        if spelling is None:
+            return b""
+        return _byte_level(spelling) if self.scheme is Scheme.BYTE_LEVEL else _sentencepiece(spelling)
 
     def _checked(self, ids: list[int]) -> list[int]:
         if not self.control_ids.isdisjoint(ids):
             leaked = next(token_id for token_id in ids if token_id in self.control_ids)
-            raise UnsupportedModelError(f"The tokenizer turned text into control token {leaked}; the text is refused.")
+            raise InvalidRequestError(
+                f"The model's tokenizer turns a part of this text into the control token {self._spelling_of[leaked]!r}, "
+                f"so the text can't be served safely."
+            )
         return ids
 
 
@@ -129,6 +138,7 @@ _BYTE_OF: Final = _gpt2_alphabet()
 
 
 def _byte_level(spelling: str) -> bytes:
+    """A spelling outside the alphabet stands for itself, as in a full decode."""
     try:
         return bytes([_BYTE_OF[character] for character in spelling])
     except KeyError:

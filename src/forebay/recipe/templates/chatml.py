@@ -1,4 +1,4 @@
-"""ChatML: `<|im_start|>role`, a line break, the text, `<|im_end|>` and a line break; with or without a default system prompt."""
+"""ChatML: `<|im_start|>role`, a line break, the text, `<|im_end|>`, a line break; maybe with a default system message."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from forebay.recipe.vocabulary import Vocabulary
 
 @dataclass(frozen=True, slots=True)
 class ChatML:
-    """One member of the family; `default_system` is put first when the conversation doesn't begin with a system message."""
+    """One member of the family; `default_system` is put before a conversation that has no system message of its own."""
 
-    name: str
     start: int
     end: int
     default_system: str | None = None
+    name: str = "chatml"
 
     @classmethod
-    def of(cls, vocabulary: Vocabulary, name: str, default_system: str | None = None) -> ChatML:
+    def of(cls, vocabulary: Vocabulary, default_system: str | None = None) -> ChatML:
         """Bind to a vocabulary. Raises KeyError when it lacks a token."""
-        return cls(name, vocabulary.control_id("<|im_start|>"), vocabulary.control_id("<|im_end|>"), default_system)
+        return cls(vocabulary.control_id("<|im_start|>"), vocabulary.control_id("<|im_end|>"), default_system)
 
     def pieces(self, conversation: Conversation, *, continue_final: bool = False) -> Iterator[Piece]:
         """The conversation, and the head of the assistant's turn; with `continue_final` its last message stays open."""
@@ -36,12 +36,8 @@ class ChatML:
             yield from (Control(self.end), Words("\n"))
         yield from self._head("assistant")
         if continue_final:
-            yield _prefill(messages[-1])
+            yield Text(messages[-1].content, messages[-1].origin)
 
     def _head(self, role: str) -> Iterator[Piece]:
         yield Control(self.start)
         yield Words(role + "\n")
-
-
-def _prefill(message: Message) -> Piece:
-    return Text(message.content, message.origin)

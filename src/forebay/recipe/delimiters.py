@@ -1,0 +1,66 @@
+"""Keeps typed delimiters apart from real ones where a model spells its delimiters as plain text.
+
+Llama 2's `[INST]` is no control token: the template's and a user's would be the same ids, and a user could forge a turn.
+So a typed delimiter is cut at a place where the real one never is cut, and the two parts are encoded apart. The text
+stays the same, character for character; only its ids differ from those of structure.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Final
+
+from forebay.core.errors import UnsupportedModelError
+from forebay.recipe.classify import MARKER
+from forebay.recipe.pieces import Piece, Words
+from forebay.recipe.vocabulary import Prefix, Vocabulary
+
+_AROUND: Final = (
+    ("", ""),
+    (" ", ""),
+    ("", " "),
+    (" ", " "),
+    ("\n", "\n"),
+    ("a", "a"),
+    (". ", " a"),
+    ("\n", " a"),
+    ("a ", "\n"),
+)
+
+
+def plain_delimiters(pieces: Iterable[Piece]) -> set[str]:
+    """The delimiters among the template's plain words."""
+    return {match[0] for piece in pieces if isinstance(piece, Words) for match in MARKER.finditer(piece.text)}
+
+
+class Delimiters:
+    """Finds typed delimiters in texts and says where to cut."""
+
+    def __init__(self, vocabulary: Vocabulary, spellings: Iterable[str]) -> None:
+        """Raises UnsupportedModelError when a delimiter can't be told from text in this vocabulary."""
+        self._cut = {spelling: _cut_place(vocabulary, spelling) for spelling in spellings}
+        ordered = sorted(self._cut, key=len, reverse=True)
+        self._pattern = re.compile("|".join(map(re.escape, ordered))) if ordered else None
+
+    def parts(self, text: str) -> list[str]:
+        """The text in the parts that have to be encoded apart; one when nothing in it looks like a delimiter."""
+        if self._pattern is None:
+            return [text]
+        cuts = [match.start() + self._cut[match[0]] for match in self._pattern.finditer(text)]
+        return [text[start:end] for start, end in zip([0, *cuts], [*cuts, len(text)], strict=True)]
+
+
+def _cut_place(vocabulary: Vocabulary, spelling: str) -> int:
+    """A place inside the delimiter that lies within a token wherever the delimiter stands."""
+    places = set(range(1, len(spelling)))
+    for before, after in _AROUND:
+        for continued in (False, True) if vocabulary.prefix is not Prefix.NONE else (False,):
+            _, offsets = vocabulary.plain_encoding(before + spelling + after, continued=continued)
+            places -= {edge - len(before) for offset in offsets for edge in offset}
+    if not places:
+        raise UnsupportedModelError(
+            f"The model's chat template delimits turns by the plain text {spelling!r}, which its tokenizer can't tell from "
+            f"the same text typed by a user."
+        )
+    return min(places)

@@ -1,0 +1,186 @@
+"""The Jinja environment of chat templates: sandboxed, bounded, and with template text marked as such when it is compiled.
+
+It offers what the Hugging Face library offers to templates (loop controls, `generation` blocks, `raise_exception`,
+`strftime_now`, its own `tojson`), and of Jinja's filters those that chat templates use.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from functools import partial
+from typing import Any, Final
+
+from jinja2 import Environment, TemplateError, nodes
+from jinja2.compiler import CodeGenerator, Frame
+from jinja2.ext import Extension, LoopControlExtension
+from jinja2.parser import Parser
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from forebay.recipe.jinja.formatting import braces, percent
+from forebay.recipe.jinja.marked import TEMPLATE, Marked, concat, concat_with, marks_of
+
+MAX_LOOPS: Final = 100_000
+"""How many rounds all `range` loops of one rendering may take together."""
+
+_KEPT_FILTERS: Final = (
+    *("abs", "batch", "count", "d", "default", "dictsort", "first", "float", "groupby", "int", "items"),
+    *("last", "length", "list", "lower", "map", "max", "min", "reject", "rejectattr", "replace", "reverse", "round"),
+    *("select", "selectattr", "slice", "sort", "string", "sum", "trim", "unique", "upper", "wordcount"),
+)
+
+
+class RaisedByTemplateError(TemplateError):
+    """The template refused the conversation by `raise_exception`."""
+
+
+class Budget:
+    """What one rendering may still spend."""
+
+    def __init__(self) -> None:
+        self._loops = MAX_LOOPS
+
+    def range(self, *bounds: int) -> range:
+        """Jinja's `range`, charged to the budget. Raises OverflowError when it is spent."""
+        rounds = range(*bounds)
+        self._loops -= len(rounds)
+        if self._loops < 0:
+            raise OverflowError(f"the template's loops take more than {MAX_LOOPS} rounds")
+        return rounds
+
+
+class _Marking(CodeGenerator):
+    """Compiles a template so that the strings it spells are marked as the template's, and `~` keeps marks."""
+
+    def _output_const_repr(self, group: Iterable[Any]) -> str:
+        return f"environment.words({''.join(map(str, group))!r})"
+
+    def visit_Const(self, node: nodes.Const, frame: Frame) -> None:  # noqa: N802 (jinja's naming)
+        if isinstance(node.value, str):
+            self.write(f"environment.words({node.value!r})")
+        else:
+            super().visit_Const(node, frame)
+
+    def visit_TemplateData(self, node: nodes.TemplateData, frame: Frame) -> None:  # noqa: N802
+        self.write(f"environment.words({node.data!r})")
+
+    def visit_Concat(self, node: nodes.Concat, frame: Frame) -> None:  # noqa: N802
+        self.write("environment.joined((")
+        for item in node.nodes:
+            self.visit(item, frame)
+            self.write(", ")
+        self.write("))")
+
+
+class _Generation(Extension):
+    """`{% generation %}…{% endgeneration %}`, which marks the assistant's part for training: here only its body."""
+
+    tags: Final[set[str]] = {"generation"}  # type: ignore[misc]
+
+    def parse(self, parser: Parser) -> list[nodes.Node]:
+        next(parser.stream)
+        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+
+
+class ChatEnvironment(ImmutableSandboxedEnvironment):
+    """Renders to marked strings. The same template on the same input gives the same characters as plain Jinja."""
+
+    code_generator_class = _Marking
+    concat = staticmethod(concat)
+    intercepted_binops = frozenset({"*", "**", "+", "%"})
+
+    def __init__(self, now: Callable[[], datetime]) -> None:
+        super().__init__(trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, LoopControlExtension])
+        self.filters = {name: self.filters[name] for name in _KEPT_FILTERS} | _FILTERS
+        self.globals = {name: self.globals[name] for name in ("namespace", "dict", "joiner", "cycler")}
+        self.globals["raise_exception"] = _raise_exception
+        self.globals["strftime_now"] = lambda pattern: _strftime(now(), pattern)
+
+    @staticmethod
+    def words(text: str) -> Marked:
+        """A string that the template spells itself."""
+        return Marked.of(text, TEMPLATE)
+
+    @staticmethod
+    def joined(values: Iterable[Any]) -> Marked:
+        """Jinja's `~`."""
+        return concat(map(str, values))
+
+    def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
+        """Arithmetic, refused where it could take all memory or time; `%` on a string keeps marks."""
+        if operator == "%" and isinstance(left, str):
+            return percent(left, right)
+        if operator == "**" or (operator == "*" and not _small_product(left, right)):
+            raise OverflowError(f"the template's {operator} is too large")
+        result = super().call_binop(context, operator, left, right)
+        if isinstance(result, list | tuple) and len(result) > MAX_LOOPS:
+            raise OverflowError("the template's list is too large")
+        return result
+
+    def wrap_str_format(self, value: Any) -> Callable[..., str] | None:
+        """`str.format` that keeps marks."""
+        if getattr(value, "__name__", "") not in ("format", "format_map"):
+            return None
+        pattern = getattr(value, "__self__", None)
+        return partial(braces, pattern) if isinstance(pattern, str) else None
+
+
+def _small_product(left: Any, right: Any) -> bool:
+    size = 1
+    for factor in (left, right):
+        size *= len(factor) if isinstance(factor, str | list | tuple) else max(abs(factor), 1)
+    return size <= 1 << 40 if isinstance(left, int | float) and isinstance(right, int | float) else size <= MAX_LOOPS
+
+
+def _raise_exception(message: str) -> None:
+    raise RaisedByTemplateError(str.__str__(message))
+
+
+def _strftime(now: datetime, pattern: str) -> str:
+    text = now.strftime(pattern)
+    return Marked.of(text, TEMPLATE) if set(marks_of(pattern)) <= {TEMPLATE} else text
+
+
+def _tojson(
+    value: Any, ensure_ascii: bool = False, indent: int | None = None, separators: Any = None, sort_keys: bool = False
+) -> str:
+    """JSON as Hugging Face templates expect it. All of it is of unknown origin, since keys and values may be anyone's."""
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+
+
+def _join(value: Iterable[Any], d: str = "", attribute: str | None = None) -> Marked:
+    if attribute is not None:
+        value = [item.get(attribute, "") if isinstance(item, dict) else getattr(item, attribute) for item in value]
+    return concat_with(d, [item if isinstance(item, str) else str(item) for item in value])
+
+
+def _indent(s: str, width: int | str = 4, first: bool = False, blank: bool = False) -> Marked:
+    space = width if isinstance(width, str) else Marked.of(" " * min(width, 64), TEMPLATE)
+    lines = Marked(s).splitlines() or [Marked("")]
+    shown: list[str] = [
+        concat((space, line)) if (first or at > 0) and (blank or line) else line for at, line in enumerate(lines)
+    ]
+    return concat_with(Marked.of("\n", TEMPLATE), shown)
+
+
+_FILTERS: Final[dict[str, Callable[..., Any]]] = {
+    "tojson": _tojson,
+    "format": lambda pattern, *args, **kwargs: percent(pattern, kwargs or args),
+    "join": _join,
+    "indent": _indent,
+    "capitalize": lambda s: Marked(s).capitalize(),
+    "title": lambda s: Marked(s).title(),
+    "safe": lambda s: s,
+}
+
+
+def plain_environment(now: Callable[[], datetime]) -> Environment:
+    """The reference: the same template language with ordinary strings, to compare renderings with when a model is loaded."""
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, LoopControlExtension]
+    )
+    environment.filters["tojson"] = _tojson
+    environment.globals["raise_exception"] = _raise_exception
+    environment.globals["strftime_now"] = lambda pattern: now().strftime(pattern)
+    return environment

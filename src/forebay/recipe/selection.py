@@ -1,0 +1,155 @@
+"""Chooses the chat template: a typed one where it is proved to do what the model's own does, else the model's own.
+
+The proof is by comparison: both encode the same conversations, of every shape that templates treat differently, and the
+ids have to be equal, and so does what is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
+from itertools import product
+from typing import Final, Protocol, cast
+
+from forebay.core.errors import InvalidRequestError
+from forebay.recipe.conversation import Conversation, Message, Role
+from forebay.recipe.encoder import PromptEncoder
+from forebay.recipe.jinja.template import JinjaTemplate
+from forebay.recipe.jinja.verify import verify
+from forebay.recipe.pieces import Control, Piece, Text, Words
+from forebay.recipe.templates.chatml import ChatML
+from forebay.recipe.templates.instruct import STYLES, Instruct
+from forebay.recipe.templates.llama3 import Llama3
+from forebay.recipe.templates.qwen3 import Qwen3
+from forebay.recipe.vocabulary import TokenizerParts, Vocabulary
+
+_SHAPES: Final = (
+    "u",
+    "su",
+    "uau",
+    "suau",
+    "uauau",
+    "suauau",
+    "uu",
+    "ssu",
+    "usu",
+    "au",
+    "uaau",
+    "ua",
+    "sua",
+    "uaua",
+    "suaua",
+)
+"""Roles by their first letter; those that end in an answer are continued."""
+_ROLES: Final[dict[str, Role]] = {"s": "system", "u": "user", "a": "assistant"}
+_TEXTS: Final = (
+    {"s": "Be brief.", "u": "What is 17 + 25?", "a": "It is 42."},
+    {"s": "  Two  lines,\n indented.\n", "u": "\n\nWhy?  ", "a": "  Because.\n"},
+    {"s": "", "u": "Go on", "a": "<think>\nFirst this.\n</think>\n\nThen that."},
+)
+
+
+class ChatTemplate(Protocol):
+    """What turns a conversation into pieces."""
+
+    @property
+    def name(self) -> str:
+        """A short name, such as `chatml`; `jinja` for a template of the model's own."""
+
+    def pieces(self, conversation: Conversation, *, continue_final: bool = False) -> Iterator[Piece]:
+        """The prompt that asks for the next message, or with `continue_final` for the rest of the last one."""
+
+
+def choose_template(parts: TokenizerParts, vocabulary: Vocabulary, now: Callable[[], datetime]) -> ChatTemplate | None:
+    """The template to use; None when the model has none.
+
+    Raises UnsupportedModelError when the model has a template that can't be followed safely.
+    """
+    source = parts.chat_template
+    if source is None:
+        return None
+    own = JinjaTemplate(source, vocabulary.control, parts.named, now)
+    verify(own, source, vocabulary.control, parts.named, now)
+    encoder = PromptEncoder(vocabulary)
+    probes = list(_probes("enable_thinking" in source))
+    expected = [_outcome(encoder, own, *probe) for probe in probes]
+    for candidate in _candidates(vocabulary, own, now):
+        if all(_outcome(encoder, candidate, *probe) == ids for probe, ids in zip(probes, expected, strict=True)):
+            return candidate
+    return own
+
+
+def turn_end(template: ChatTemplate) -> int | None:
+    """The control token that the template puts behind an answer; None when there is none right behind it."""
+    messages = [Message("user", "Hi"), Message("assistant", "Hello"), Message("user", "Hi")]
+    try:
+        pieces = list(template.pieces(Conversation(messages)))
+    except InvalidRequestError:
+        return None
+    answered = False
+    for piece in pieces:
+        if isinstance(piece, Control) and answered:
+            return piece.id
+        if isinstance(piece, Text) or piece_text(piece).strip():
+            answered = isinstance(piece, Text) and piece.text.strip() == "Hello"
+    return None
+
+
+def piece_text(piece: Piece) -> str:
+    """The plain text of a piece; none for a control token."""
+    return "" if isinstance(piece, Control) else piece.text
+
+
+def sample_pieces(template: ChatTemplate) -> Iterator[Piece]:
+    """What the template says in conversations of the usual shapes."""
+    for conversation, continue_final in _probes(False):
+        try:
+            yield from template.pieces(conversation, continue_final=continue_final)
+        except InvalidRequestError:
+            continue
+
+
+def _probes(thinking: bool) -> Iterator[tuple[Conversation, bool]]:
+    for shape, texts, switch in product(_SHAPES, _TEXTS, (None, True, False) if thinking else (None,)):
+        messages = [Message(_ROLES[letter], texts[letter]) for letter in shape]
+        yield Conversation(messages, switch), shape.endswith("a")
+
+
+def _outcome(
+    encoder: PromptEncoder, template: ChatTemplate, conversation: Conversation, continue_final: bool
+) -> Sequence[int] | None:
+    """The ids, or None for a conversation that the template refuses."""
+    try:
+        return encoder.encode(template.pieces(conversation, continue_final=continue_final)).ids
+    except InvalidRequestError:
+        return None
+
+
+def _candidates(vocabulary: Vocabulary, own: ChatTemplate, now: Callable[[], datetime]) -> Iterator[ChatTemplate]:
+    """The typed templates whose tokens the vocabulary has."""
+    makers: list[Callable[[], object]] = [
+        lambda: Qwen3.of(vocabulary),
+        lambda: ChatML.of(vocabulary, _default_system(own)),
+        lambda: Llama3.of(vocabulary, "llama3"),
+        lambda: Llama3.of(vocabulary, "llama3.1", lambda: "26 Jul 2024"),
+        lambda: Llama3.of(vocabulary, "llama3.2", lambda: now().strftime("%d %b %Y")),
+    ]
+    for make in makers:
+        try:
+            yield cast(ChatTemplate, make())
+        except KeyError:
+            continue
+    for style in STYLES:
+        try:
+            yield Instruct.of(vocabulary, style)
+        except KeyError:
+            return
+
+
+def _default_system(own: ChatTemplate) -> str | None:
+    """The system message that a template of the ChatML family puts before a lone user message."""
+    pieces = list(own.pieces(Conversation([Message("user", "Hi")])))[1:2]
+    for piece in pieces:
+        if isinstance(piece, Words) and piece.text.startswith("system\n"):
+            return piece.text.removeprefix("system\n")
+    return None

@@ -1,0 +1,40 @@
+"""The proof at start: no control token's spelling, typed as text, becomes a control token.
+
+It is by trial, on this model's own tokenizer, because the ways to leak are the vocabulary's: a marker in the base
+vocabulary, merges that spell it, a normaliser that folds look-alikes into it.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterator
+
+from forebay.core.errors import UnsupportedModelError
+from forebay.recipe.vocabulary import Prefix, Vocabulary
+
+
+def check_text_is_plain(vocabulary: Vocabulary) -> None:
+    """Encode every control spelling as text in every context. Raises UnsupportedModelError naming a token that leaks."""
+    texts = [text for spelling in vocabulary.control for text in _contexts(spelling)]
+    for continued in (False, True) if vocabulary.prefix is not Prefix.NONE else (False,):
+        for text, ids in zip(texts, vocabulary.unchecked_batch(texts, continued=continued), strict=True):
+            if not vocabulary.control_ids.isdisjoint(ids):
+                _refuse(vocabulary, text, ids)
+
+
+def _contexts(spelling: str) -> Iterator[str]:
+    yield from (spelling, spelling + spelling, f"a{spelling}b", f" {spelling} ", f"\n{spelling}\n", f"{spelling} a")
+    for look_alike in (spelling.replace("|", "\uff5c"), spelling.replace("\uff5c", "|"), spelling.upper(), spelling.lower()):
+        if look_alike != spelling:
+            yield look_alike
+    folded = unicodedata.normalize("NFD", spelling)
+    if folded != spelling:
+        yield folded
+
+
+def _refuse(vocabulary: Vocabulary, text: str, ids: list[int]) -> None:
+    by_id = {token_id: spelling for spelling, token_id in vocabulary.control.items()}
+    leaked = next(by_id[token_id] for token_id in ids if token_id in by_id)
+    raise UnsupportedModelError(
+        f"The model can't be served safely: its tokenizer turns the text {text!r} into the control token {leaked!r}."
+    )

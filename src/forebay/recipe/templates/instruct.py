@@ -1,0 +1,152 @@
+"""Llama 2 and Mistral: `[INST]` question `[/INST]` answer, strictly taking turns.
+
+Where `[INST]` is a control token (Mistral from v2 on) it goes in by id. In Llama 2 and Mistral v1 it is plain text, which a
+user could type; `delimiters.py` sees to it that a typed one never gives the ids of a real one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from forebay.core.errors import InvalidRequestError
+from forebay.recipe.conversation import Conversation, Message
+from forebay.recipe.pieces import Control, Piece, Text, Words
+from forebay.recipe.vocabulary import Vocabulary
+
+
+class SystemPlace(Enum):
+    """Where the system message goes."""
+
+    NOWHERE = "nowhere"
+    FIRST = "first"
+    """Before the first question."""
+    LAST = "last"
+    """Before the last question."""
+    BLOCK = "block"
+    """Before the first question, within <<SYS>> … <</SYS>>."""
+    OWN = "own"
+    """Between control tokens of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """The small differences within the family: the spaces around the parts, and the system message's place."""
+
+    name: str
+    before: str
+    """Words before [INST]."""
+    ask: tuple[str, str]
+    """Words between [INST] and the question, and between it and [/INST]."""
+    answer: tuple[str, str]
+    """Words before and after the answer."""
+    system: SystemPlace
+    strips_questions: bool = False
+    strips_answers: bool = False
+    bos_each_turn: bool = False
+
+
+STYLES: Final = (
+    Style("llama2", "", (" ", " "), (" ", " "), SystemPlace.BLOCK, True, True, True),
+    Style("mistral-v1", " ", (" ", " "), (" ", ""), SystemPlace.FIRST),
+    Style("mistral-v1", "", (" ", " "), ("", ""), SystemPlace.NOWHERE),
+    Style("mistral-v3", "", (" ", ""), (" ", ""), SystemPlace.LAST, strips_answers=True),
+    Style("mistral-v3", "", (" ", ""), (" ", ""), SystemPlace.FIRST),
+    Style("mistral-tekken", "", ("", ""), ("", ""), SystemPlace.LAST),
+    Style("mistral-v7", "", (" ", ""), (" ", ""), SystemPlace.OWN),
+    Style("mistral-v7-tekken", "", ("", ""), ("", ""), SystemPlace.OWN),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Instruct:
+    """One style, bound to a vocabulary."""
+
+    style: Style
+    bos: Control
+    eos: Control
+    inst: Control | Words
+    inst_end: Control | Words
+    system: Control | Words
+    system_end: Control | Words
+
+    @property
+    def name(self) -> str:
+        """The style's name."""
+        return self.style.name
+
+    @classmethod
+    def of(cls, vocabulary: Vocabulary, style: Style) -> Instruct:
+        """Bind to a vocabulary. Raises KeyError when it lacks a token."""
+        marks = ("[INST]", "[/INST]", "[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]")
+        if style.system is SystemPlace.OWN:
+            vocabulary.control_id(marks[2])
+        bos, eos = Control(vocabulary.control_id("<s>")), Control(vocabulary.control_id("</s>"))
+        return cls(style, bos, eos, *(_mark(vocabulary, mark) for mark in marks))
+
+    def pieces(self, conversation: Conversation, *, continue_final: bool = False) -> Iterator[Piece]:
+        """The conversation up to the assistant's turn; with `continue_final` its last message stays open.
+
+        Raises InvalidRequestError when questions and answers don't take turns.
+        """
+        messages = list(conversation.messages)
+        system = messages.pop(0) if self._takes_system(messages) else None
+        self._check(messages, len(conversation.messages) - len(messages))
+        if not self.style.bos_each_turn:
+            yield self.bos
+        if system is not None and self.style.system is SystemPlace.OWN:
+            yield from (self.system, Words(self.style.ask[0]), Text(system.content, system.origin), self.system_end)
+            system = None
+        asked = max((at for at, message in enumerate(messages) if message.role == "user"), default=0)
+        place = asked if self.style.system is SystemPlace.LAST and not continue_final else 0
+        for at, message in enumerate(messages):
+            if message.role == "user":
+                yield from self._question(message, system if at == place else None)
+            else:
+                yield from self._answer(message, is_open=continue_final and at == len(messages) - 1)
+
+    def _takes_system(self, messages: list[Message]) -> bool:
+        return messages[0].role == "system" and self.style.system is not SystemPlace.NOWHERE
+
+    def _check(self, messages: list[Message], skipped: int) -> None:
+        for at, message in enumerate(messages):
+            expected = "assistant" if at % 2 else "user"
+            if message.role != expected:
+                raise InvalidRequestError(
+                    f"This model takes questions and answers in turns: here a message of role {expected} is due, "
+                    f"not {message.role}.",
+                    f"messages.{at + skipped}.role",
+                )
+
+    def _question(self, message: Message, system: Message | None) -> Iterator[Piece]:
+        if self.style.bos_each_turn:
+            yield self.bos
+        yield from (Words(self.style.before), self.inst, Words(self.style.ask[0]))
+        text = message.content
+        if system is not None:
+            yield from self._system_words(system)
+            text = text.rstrip() if self.style.strips_questions else text
+        elif self.style.strips_questions:
+            text = text.strip()
+        yield from (Text(text, message.origin), Words(self.style.ask[1]), self.inst_end)
+
+    def _system_words(self, system: Message) -> Iterator[Piece]:
+        block = self.style.system is SystemPlace.BLOCK
+        if block:
+            yield Words("<<SYS>>\n")
+        yield Text(system.content, system.origin)
+        yield Words("\n<</SYS>>\n\n" if block else "\n\n")
+
+    def _answer(self, message: Message, *, is_open: bool) -> Iterator[Piece]:
+        text = message.content.strip() if self.style.strips_answers else message.content
+        if is_open:
+            yield from (Words(self.style.answer[0]), Text(text, message.origin)) if text else ()
+            return
+        yield from (Words(self.style.answer[0]), Text(text, message.origin), Words(self.style.answer[1]), self.eos)
+
+
+def _mark(vocabulary: Vocabulary, spelling: str) -> Control | Words:
+    token_id = vocabulary.control.get(spelling)
+    return Words(spelling) if token_id is None else Control(token_id)
