@@ -43,12 +43,10 @@ class ChunkBudget:
         most = min(most, self._config.max_chunk, self._config.max_step_tokens - self._draft.prefill_tokens)
         if remaining <= most and self._draft.predict(remaining, start) <= self.limit_s:
             return remaining
-        tokens = self._fitting(start, min(most, remaining))
-        if tokens >= self._config.min_chunk:
-            return tokens
-        if self._draft.prefill_tokens:
-            return 0
-        return min(remaining, max(tokens, self._floor))
+        least = self._config.min_chunk if self._draft.prefill_tokens else self._floor
+        if self._draft.predict(min(least, remaining), start) > self.limit_s or least > most:
+            return 0 if self._draft.prefill_tokens else min(least, remaining)
+        return self._fitting(start, min(most, remaining))
 
     def _fitting(self, start: int, most: int) -> int:
         """The most whole pages of tokens, up to `most` tokens, whose predicted time is within the limit."""

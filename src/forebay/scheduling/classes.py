@@ -1,20 +1,21 @@
-"""Four classes of prompts by uncached length, and what a longer class is owed when shorter ones go first. No queue."""
+"""Classes of prompts by uncached length, and what a class is owed when others go before it. No queue, no sequences."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Collection, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 
 class LengthClasses:
-    """Shorter classes are served first; a class that they pass over earns a share of what they got.
+    """Shorter classes are served first; a class that is passed over earns a share of what the others get.
 
-    A class that has earned a whole chunk is owed one: it goes first for that chunk. So a short prompt waits for a
-    long one at most when short ones alone fill every step, and a long one always gets on.
+    It earns only from chunks of the same or a lower effective priority than its own. A class that has earned a whole
+    chunk is owed one and goes first for that chunk. So a short prompt waits for a long one at most when short ones
+    alone fill every step, and a long one always gets on.
     """
 
     def __init__(self, bounds: Sequence[int], share: float, chunk: int) -> None:
-        """Class i holds at most `bounds[i]` uncached tokens; `share` of shorter classes' tokens is earned, up to
+        """Class i holds at most `bounds[i]` uncached tokens; `share` of other classes' tokens is earned, up to
         `chunk`."""
         self._bounds = tuple(bounds)
         self._share = share
@@ -34,10 +35,18 @@ class LengthClasses:
         """Whether the class goes before shorter ones now."""
         return self._earned[length_class] >= self._chunk
 
-    def account(self, served: Sequence[int], waiting: Collection[int]) -> None:
-        """A step gave each class its `served` tokens; those in `waiting` had more to compute. Others earn nothing."""
-        shorter = 0
-        for i, tokens in enumerate(served):
-            earned = self._earned[i] + self._share * shorter - tokens
-            self._earned[i] = min(max(earned, 0.0), float(self._chunk)) if i in waiting else 0.0
-            shorter += tokens
+    def account(self, served: Iterable[tuple[int, int, int]], waiting: Mapping[int, int]) -> None:
+        """A step is planned: `served` are its chunks as (class, effective priority, tokens).
+
+        `waiting` has, for each class with more to compute, the best effective priority there; other classes earn
+        nothing.
+        """
+        chunks = list(served)
+        for i in range(self.count):
+            level = waiting.get(i)
+            if level is None:
+                self._earned[i] = 0.0
+                continue
+            others = sum(tokens for other, theirs, tokens in chunks if other != i and theirs >= level)
+            own = sum(tokens for other, _, tokens in chunks if other == i)
+            self._earned[i] = min(max(self._earned[i] + self._share * others - own, 0.0), float(self._chunk))

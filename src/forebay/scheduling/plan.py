@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from forebay.core.request import FinishReason
 from forebay.scheduling.sequence import Sequence
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(NamedTuple):
     """One sequence's part of a step: compute the KV of tokens [start, start + tokens) of its `all_ids`."""
 
     sequence: Sequence
@@ -38,8 +38,7 @@ class StepPlan:
     """Put back into the queue while this was planned; they go on later where they were."""
 
 
-@dataclass(frozen=True, slots=True)
-class SequenceUpdate:
+class SequenceUpdate(NamedTuple):
     """What one step added to one sequence."""
 
     sequence: Sequence

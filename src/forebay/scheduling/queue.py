@@ -53,6 +53,11 @@ class WaitingQueue:
                     if lane:
                         yield lane[0]
 
+    def head(self, length_class: int, priority: int) -> Sequence | None:
+        """The oldest of one lane."""
+        lane = self._lanes[length_class][priority]
+        return lane[0] if lane else None
+
     def counts(self) -> list[int]:
         """Waiting sequences in each class."""
         return [sum(map(len, lanes)) for lanes in self._lanes]

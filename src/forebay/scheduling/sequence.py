@@ -45,34 +45,22 @@ class Sequence:
     unserved_since: float | None = None
     """Since when it waits or is passed over; None while it is served."""
 
+    request_id: str = field(init=False)
+    """The request's id; its choices share it."""
+    prompt_ids: list[int] = field(init=False)
+    """The request's prompt, not a copy."""
+    sampling: SamplingParams = field(init=False)
+    priority: Priority = field(init=False)
+    """As asked for, without aging."""
+    tenant: str = field(init=False)
+    """Whose prefix cache it uses."""
+
     def __post_init__(self) -> None:
+        request = self.request
+        self.request_id, self.prompt_ids, self.sampling = request.id, request.prompt_ids, request.sampling
+        self.priority, self.tenant = request.priority, request.tenant
         if not self.all_ids:
-            self.all_ids = [*self.request.prompt_ids]
-
-    @property
-    def request_id(self) -> str:
-        """The request's id; its choices share it."""
-        return self.request.id
-
-    @property
-    def prompt_ids(self) -> list[int]:
-        """The request's prompt, not a copy."""
-        return self.request.prompt_ids
-
-    @property
-    def sampling(self) -> SamplingParams:
-        """How its tokens are chosen."""
-        return self.request.sampling
-
-    @property
-    def priority(self) -> Priority:
-        """As asked for, without aging."""
-        return self.request.priority
-
-    @property
-    def tenant(self) -> str:
-        """Whose prefix cache it uses."""
-        return self.request.tenant
+            self.all_ids = [*request.prompt_ids]
 
     @property
     def length(self) -> int:
@@ -107,16 +95,6 @@ class Sequence:
         """Effective priority: one level better for each `aging_s` seconds without service, never better than CRITICAL
         (0)."""
         return max(0, self.priority - int(self.unserved(now) / aging_s))
-
-    def turn_level(self, now: float, aging_s: float) -> int:
-        """Effective priority for the next chunk: in progress, only the time since the last chunk counts.
-
-        So a long prompt that once waited for long does not go before shorter ones with all of its chunks.
-        """
-        if not self.slots:
-            return self.level(now, aging_s)
-        passed_over = 0.0 if self.unserved_since is None else now - self.unserved_since
-        return max(0, self.priority - int(passed_over / aging_s))
 
     def unserved(self, now: float) -> float:
         """Seconds without service so far."""
