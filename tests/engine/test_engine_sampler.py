@@ -1,4 +1,4 @@
-"""The sampler against plain numpy, and the promise that a row's token depends on nothing but its own row and counters."""
+"""The sampler against plain numpy; a row's token depends on nothing but its own row and counters."""
 
 from __future__ import annotations
 
@@ -60,7 +60,9 @@ def test_filters_and_draw_equal_the_reference(
     token = sample(logits, [one])[0]
     expected = reference(logits[0], one.sampling, uniform(seed, 0, 0))
     if token != expected:  # fp32 against float64: the draw may fall on the border of two tokens
-        near = [reference(logits[0], one.sampling, min(max(uniform(seed, 0, 0) + d, 0.0), 1 - 1e-9)) for d in (-1e-4, 1e-4)]
+        near = [
+            reference(logits[0], one.sampling, min(max(uniform(seed, 0, 0) + d, 0.0), 1 - 1e-9)) for d in (-1e-4, 1e-4)
+        ]
         assert token in near
 
 

@@ -8,13 +8,12 @@ import sys
 import tempfile
 from asyncio.subprocess import Process
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import msgspec
 
 from forebay.core.errors import EngineUnavailableError
-from forebay.core.messages import Shutdown
 from forebay.engine import WorkerOptions
 from forebay.router import Router, WorkerLink
 
@@ -48,7 +47,7 @@ async def local_worker(
                 except Exception as error:  # kept, so that the task group does not wrap it
                     failure = error
                 finally:
-                    await _stop(process, link)
+                    await _stop(process)
                     receiving.cancel()
                     watching.cancel()
     if failure is not None:
@@ -56,8 +55,8 @@ async def local_worker(
 
 
 async def _start(address: str, options: WorkerOptions) -> Process:
-    """The worker reads its standard input only to see it close, which tells it that this process is gone. It gets a session
-    of its own, so that Ctrl-C reaches this process alone, which then ends it in order.
+    """The worker reads its standard input only to see it close, which tells it that this process is gone. It gets a
+    session of its own, so that Ctrl-C reaches this process alone, which then ends it in order.
     """
     return await asyncio.create_subprocess_exec(
         sys.executable,
@@ -86,23 +85,16 @@ async def _watch(process: Process, router: Router) -> None:
     router.fail(EngineUnavailableError(f"The engine's process ended with exit code {code}."))
 
 
-async def _stop(process: Process, link: WorkerLink) -> None:
-    if process.returncode is None:
-        try:
-            async with asyncio.timeout(_GRACE_S):
-                await link.send(Shutdown())
-                await process.wait()
-        except TimeoutError:
-            process.terminate()
-            await _wait_or_kill(process)
+async def _stop(process: Process) -> None:
+    """Close its input, which asks it to end; then SIGTERM, then SIGKILL. Returns when it is gone."""
     if process.stdin is not None:
         process.stdin.close()
-
-
-async def _wait_or_kill(process: Process) -> None:
-    try:
-        async with asyncio.timeout(_GRACE_S):
-            await process.wait()
-    except TimeoutError:
-        process.kill()
-        await process.wait()
+    for insist in (process.terminate, process.kill):
+        try:
+            async with asyncio.timeout(_GRACE_S):
+                await process.wait()
+                return
+        except TimeoutError:
+            with suppress(ProcessLookupError):
+                insist()
+    await process.wait()

@@ -1,7 +1,7 @@
 """The engine: carries out step plans on one machine's processor, in a process of its own.
 
-Importing this package loads no torch: the API's process only needs `WorkerOptions` to start a worker. The heavy parts are
-`engine.engine` (the step loop's body), `engine.runner` (model and pages) and `engine.worker` (the process).
+Importing this package loads no torch: the API's process only needs `WorkerOptions` to start a worker. The heavy parts
+are `engine.engine` (the step loop's body), `engine.runner` (model and pages) and `engine.worker` (the process).
 """
 
 from forebay.engine.options import WorkerOptions

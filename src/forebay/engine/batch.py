@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence as Seq
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from forebay.kernels import PAGE_TOKENS, StepBatch
 from forebay.scheduling import Row
+
+Ints = npt.NDArray[np.int32]
 
 
 def build_batch(rows: Seq[Row]) -> tuple[Tensor, StepBatch]:
@@ -33,11 +36,11 @@ def build_batch(rows: Seq[Row]) -> tuple[Tensor, StepBatch]:
     )
 
 
-def _page_table(rows: Seq[Row], context: np.ndarray) -> np.ndarray:
+def _page_table(rows: Seq[Row], context: Ints) -> Ints:
     counts = -(-context // PAGE_TOKENS)
     table = np.zeros((len(rows), int(counts.max())), np.int32)
     for row, entry, count in zip(rows, table, counts.tolist(), strict=True):
-        entry[:count] = row.sequence.page_numbers[:count]
+        entry[:count] = row.sequence.pages.numbers[:count]
     return table
 
 
@@ -47,5 +50,5 @@ def _token_ids(rows: Seq[Row]) -> list[int]:
         if row.tokens == 1:
             ids.append(row.sequence.token_at(row.start))
         else:
-            ids.extend(row.sequence.tokens_between(row.start, row.start + row.tokens))
+            ids.extend(row.sequence.all_ids[row.start : row.start + row.tokens])
     return ids

@@ -1,7 +1,7 @@
 """One engine: scheduler, model and sampler, one step at a time. No sockets and no process: `worker.py` drives it.
 
-A step is plan → pages copied → forward → sample → complete. An error in a step ends the requests of that step with a message
-and frees what they held; the engine goes on, unless steps keep failing.
+A step is plan → pages copied → forward → sample → complete. An error in a step ends the requests of that step with a
+message and frees what they held; the engine goes on, unless steps keep failing.
 """
 
 from __future__ import annotations
@@ -123,15 +123,11 @@ class Engine:
             per_row.append([token for token, _ in pairs])
             for choice, (_, found) in enumerate(pairs, start=row.sequence.index):
                 per_sequence[row.sequence.request_id, choice] = found
-        decode = sum(1 for row in plan.rows if row.tokens == 1 and row.samples)
-        computed = sum(row.tokens for row in plan.rows)
-        self._samples.append(StepSample(plan.predicted_s, ended - started, computed - decode, decode))
+        self._samples.append(StepSample(plan.predicted_s, ended - started, plan.prefill_tokens, plan.decode_rows))
         updates = self._scheduler.complete(plan, per_row, ended, ended - started)
         return [self._output(update, per_sequence) for update in updates]
 
-    def _output(
-        self, update: SequenceUpdate, logprobs: dict[tuple[str, int], TokenLogprobs | None]
-    ) -> TokenOutput:
+    def _output(self, update: SequenceUpdate, logprobs: dict[tuple[str, int], TokenLogprobs | None]) -> TokenOutput:
         sequence = update.sequence
         key = (sequence.request_id, sequence.index)
         output = TokenOutput(
@@ -139,6 +135,7 @@ class Engine:
             index=sequence.index,
             token_ids=update.token_ids,
             finish_reason=update.finish_reason,
+            error=update.error,
         )
         found = logprobs.get(key)
         if found is not None and update.token_ids:
@@ -168,20 +165,7 @@ class Engine:
                 kept.update(enumerate(found, start=row.start + 1))
 
     def _fail(self, plan: StepPlan, message: str) -> list[TokenOutput]:
-        outputs = []
-        for update in self._scheduler.fail(plan, self._clock()):
-            sequence = update.sequence
-            outputs.append(
-                TokenOutput(
-                    request_id=sequence.request_id,
-                    index=sequence.index,
-                    finish_reason=FinishReason.ERROR,
-                    error=message,
-                )
-            )
-            self._introduced.discard((sequence.request_id, sequence.index))
-            self._prompt_logprobs.pop(sequence.request_id, None)
-        return outputs
+        return [self._output(update, {}) for update in self._scheduler.fail(plan, message)]
 
     def _forget(self, request_id: str) -> None:
         self._prompt_logprobs.pop(request_id, None)
@@ -213,8 +197,10 @@ def _draws(plan: StepPlan) -> list[Draw]:
         if not row.samples:
             continue
         sequence = row.sequence
-        for choice in range(sequence.index, sequence.index + row.samples):
-            draws.append(Draw(logits_row, sequence.sampling, choice, sequence.prompt_ids, sequence.output_ids))
+        draws += [
+            Draw(logits_row, sequence.sampling, choice, sequence.prompt_ids, sequence.output_ids)
+            for choice in range(sequence.index, sequence.index + row.samples)
+        ]
         logits_row += 1
     return draws
 

@@ -24,7 +24,8 @@ def kv_pages(page_bytes: int, asked: int | None, available: int, max_model_len: 
     """
     if asked is not None and asked > available:
         raise ConfigError(
-            f"--kv-memory asks for {asked / 2**30:.2f} GiB, but only {available / 2**30:.2f} GiB of memory are free. Ask for less."
+            f"--kv-memory asks for {asked / 2**30:.2f} GiB, but only {available / 2**30:.2f} GiB of memory are free. "
+            f"Ask for less."
         )
     budget = asked if asked is not None else min(available // DEFAULT_SHARE, DEFAULT_CAP)
     pages = budget // page_bytes

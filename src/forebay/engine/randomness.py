@@ -1,7 +1,7 @@
 """Counter-based randomness: a number that depends on (seed, choice, position) and on nothing else.
 
-So a token does not depend on the batch it was sampled in, on the order of requests, on a preemption or on the worker. The
-mixing function is the finaliser of SplitMix64 (Steele, Lea, Flood, 2014), applied once for each key.
+So a token does not depend on the batch it was sampled in, on the order of requests, on a preemption or on the worker.
+The mixing function is the finaliser of SplitMix64 (Steele, Lea, Flood, 2014), applied once for each key.
 """
 
 from __future__ import annotations

@@ -65,7 +65,9 @@ class ModelRunner:
 
 
 def wants_prompt_logprobs(row: Row) -> bool:
-    """Whether the row computes prompt positions whose logprobs were asked for (not when a resumed answer is recomputed)."""
+    """Whether the row computes prompt positions whose logprobs were asked for (not when a resumed answer is
+    recomputed).
+    """
     sequence = row.sequence
     return (
         sequence.sampling.prompt_logprobs is not None

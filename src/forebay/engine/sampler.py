@@ -1,8 +1,9 @@
-"""From logits to tokens for all rows of a step. Knows sampling parameters and ids, nothing of pages, steps or the model.
+"""From logits to tokens for all rows of a step. Knows sampling parameters and ids, nothing of pages, steps or the
+model.
 
-Order of the filters: logit bias, penalties and the minimum length on the raw logits; then temperature; then top_k, top_p and
-min_p. The draw is the inverse of the cumulative distribution at a counter-based number, so a row's token depends on its own
-logits and on (seed, choice, position) only.
+Order of the filters: logit bias, penalties and the minimum length on the raw logits; then temperature; then top_k,
+top_p and min_p. The draw is the inverse of the cumulative distribution at a counter-based number, so a row's token
+depends on its own logits and on (seed, choice, position) only.
 """
 
 from __future__ import annotations
@@ -128,8 +129,8 @@ def _draw_filtered(probabilities: Tensor, best: Tensor, ids: Tensor, params: Sam
 def _kept(mass: Floats, params: SamplingParams, *, complete: bool) -> int | None:
     """How many of the best candidates the filters keep (at least 1).
 
-    `mass` is sorted by falling probability; `complete` says that it is the whole vocabulary. None: the answer depends on
-    candidates that are not in `mass`.
+    `mass` is sorted by falling probability; `complete` says that it is the whole vocabulary. None: the answer depends
+    on candidates that are not in `mass`.
     """
     kept, decided, total = len(mass), complete, 1.0
     if params.top_k and params.top_k <= kept:

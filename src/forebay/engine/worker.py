@@ -1,7 +1,7 @@
 """The worker process: one engine behind a ZeroMQ socket. Started by `cluster/`, as `python -m forebay.engine.worker`.
 
-It takes `ToWorker` messages between steps and sends one `StepOutputs` a step. It ends on `Shutdown`, when its standard input
-closes (its parent is gone), or when steps keep failing. SIGINT is left to the parent.
+It takes `ToWorker` messages between steps and sends one `StepOutputs` a step. It ends on `Shutdown`, when its standard
+input closes (its parent is gone), or when steps keep failing. SIGINT is left to the parent.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ _IDLE_WAIT_MS = 1000
 
 
 class Connection:
-    """The worker's end of the socket pair. Both directions are bounded by ZeroMQ's high-water mark; a full one blocks the
-    sender, so a stalled API holds the engine back rather than growing a queue.
+    """The worker's end of the socket pair. Both directions are bounded by ZeroMQ's high-water mark; a full one blocks
+    the sender, so a stalled API holds the engine back rather than growing a queue.
     """
 
     def __init__(self, address: str) -> None:
@@ -62,7 +62,7 @@ class Connection:
         if sys.stdin.fileno() in ready:
             return [Shutdown()]
         messages: list[ToWorker] = []
-        while self._socket.getsockopt(zmq.EVENTS) & zmq.POLLIN:
+        while self._socket.poll(0):
             messages.append(self._decoder.decode(self._socket.recv()))
         return messages
 

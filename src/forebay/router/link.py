@@ -15,8 +15,8 @@ from forebay.core.messages import FromWorker, ToWorker
 class WorkerLink:
     """Binds an address that one worker connects to. Use it as a context manager: leaving it closes the socket at once.
 
-    ZeroMQ bounds both directions (1,000 messages each): a full queue to the worker makes `send` wait, a full one from it
-    makes the worker wait.
+    ZeroMQ bounds both directions (1,000 messages each): a full queue to the worker makes `send` wait, a full one from
+    it makes the worker wait.
     """
 
     def __init__(self, address: str) -> None:
@@ -29,7 +29,9 @@ class WorkerLink:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._socket.close(linger=0)
         self._context.term()
 

@@ -1,7 +1,8 @@
-"""Hands requests to the worker and its outputs back to whoever asked. It holds no prompt text and makes no protocol's JSON.
+"""Hands requests to the worker and its outputs back to whoever asked. It holds no prompt text and makes no protocol's
+JSON.
 
-A request is `waiting` until its first output. The bound on waiting requests is kept here, before anything is sent, so that a
-refused one costs the worker nothing.
+A request is `waiting` until its first output. The bound on waiting requests is kept here, before anything is sent, so
+that a refused one costs the worker nothing.
 """
 
 from __future__ import annotations
@@ -159,7 +160,8 @@ class Router:
     async def generate(self, request: GenerateRequest) -> AsyncIterator[TokenOutput]:
         """Run a request; yields what each step adds to each choice until all choices are finished.
 
-        Closing the iterator early, or cancelling the task in it, makes the worker forget the request before its next step.
+        Closing the iterator early, or cancelling the task in it, makes the worker forget the request before its next
+        step.
 
         Raises:
             ContextLengthError, InvalidRequestError: it could never run.
