@@ -72,6 +72,8 @@ async def one_token_words(client: httpx2.AsyncClient, model: str, words: Sequenc
     base = await _count_tokens(client, model, "")
     if base is None:
         return []
+    if await _count_tokens(client, model, "".join(f" {word}" for word in words)) == base + len(words):
+        return list(words)
     kept = []
     for word in words:
         count = await _count_tokens(client, model, f" {word}")

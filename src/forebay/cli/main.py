@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, CycloptsError, Parameter
 
@@ -22,6 +22,9 @@ from forebay.cli.options import UsageError, env_source, read_config
 from forebay.cli.serve import serve
 from forebay.core.errors import ForebayError
 
+if TYPE_CHECKING:
+    from rich.text import Text
+
 HELP = """Serve open-weight language models behind OpenAI and Anthropic APIs.
 
 Every option can also be set by its environment variable, or in a TOML file (--config) in the section of its command,
@@ -29,10 +32,12 @@ such as [serve] or [bench.engine]. The command line wins over the environment, w
 """
 
 
-def usage_error(error: CycloptsError) -> str:
-    """One line for a wrong command line, and where to look."""
+def usage_error(error: CycloptsError) -> Text:
+    """What is wrong, and where to look. As rich's Text, so that brackets within it are no markup."""
+    from rich.text import Text
+
     command = " ".join(("forebay", *(error.command_chain or ())))
-    return f"forebay: {error}\nTry: {command} --help"
+    return Text(f"forebay: {error}\nTry: {command} --help")
 
 
 app = App(

@@ -17,7 +17,6 @@ from cyclopts import Parameter, Token
 from cyclopts.config import Dict, Env
 from cyclopts.validators import Number
 
-from forebay.cli.console import binary_size
 from forebay.core.errors import ForebayError
 
 ENV_PREFIX = "FOREBAY_"
@@ -52,7 +51,7 @@ def _size_converter(_: object, tokens: Sequence[Token]) -> int:
     return parse_size(tokens[0].value)
 
 
-Size = Annotated[int, Parameter(converter=_size_converter, metavar="SIZE", show_default=binary_size)]
+Size = Annotated[int, Parameter(converter=_size_converter, metavar="SIZE")]
 Flag = Annotated[bool, Parameter(negative=())]
 Texts = Annotated[tuple[str, ...], Parameter(show_default=False)]
 Positive = Annotated[int, Parameter(validator=Number(gte=1))]

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
+from forebay.cli.console import binary_size
 from forebay.cli.options import (
     DEFAULT_MODEL,
     ENGINE_DEFAULTS,
@@ -49,7 +50,7 @@ class HttpOptions:
     """Listen on a public address without keys: anyone who reaches the port may use the model."""
     served_model_name: Texts = ()
     """Name of the model for clients, instead of its own; may be given several times, the first is shown in answers."""
-    max_body_size: Size = 32 * 1024 * 1024
+    max_body_size: Annotated[Size, Parameter(show_default=binary_size)] = 32 * 1024 * 1024
     """Largest request body, such as 32MiB; larger ones are refused with 413."""
     max_messages: Positive = 4096
     """Most messages in one conversation."""
