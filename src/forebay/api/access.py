@@ -1,4 +1,4 @@
-"""The outer layer: counts every answer by route and status, and turns what nothing else handled into a 500. Pure ASGI."""
+"""The outer layer: counts every answer by route and status, and turns what nothing else handled into a 500."""
 
 from __future__ import annotations
 

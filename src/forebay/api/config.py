@@ -15,7 +15,7 @@ class ApiConfig:
     port: int = 8000
     """TCP port to listen on; 0 takes a free one."""
     served_model_names: tuple[str, ...] = ()
-    """Names that requests may give for the model, the first being the one shown in answers. Its own name always works."""
+    """Names that requests may give for the model, the first being the one shown in answers. Its own name works too."""
     api_keys: tuple[str, ...] = ()
     """Keys that callers may present (Authorization: Bearer, or x-api-key). All belong to the tenant "default"."""
     api_key_file: Path | None = None

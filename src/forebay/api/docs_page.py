@@ -1,4 +1,4 @@
-"""GET /docs: one page of HTML made from the OpenAPI description. No script, nothing from elsewhere: it works offline."""
+"""GET /docs: one page of HTML made from the OpenAPI description. No script, nothing from elsewhere."""
 
 from __future__ import annotations
 

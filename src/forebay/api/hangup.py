@@ -8,13 +8,11 @@ from typing import Any, TypeVar
 
 from starlette.types import Receive
 
-from forebay.core.errors import ForebayError
-
 T = TypeVar("T")
 
 
-class ClientGoneError(ForebayError):
-    """The client closed its connection before the answer was complete."""
+class ClientGoneError(Exception):
+    """The client closed its connection before the answer was complete. Not a ForebayError: nobody is there to be told."""
 
 
 async def _gone(receive: Receive) -> None:

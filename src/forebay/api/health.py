@@ -15,14 +15,20 @@ def health_routes(service: Service) -> APIRouter:
     """The routes for probes."""
     routes = APIRouter(tags=["Health"])
 
-    @routes.get("/health", responses=ERRORS, response_model=None)
-    async def health() -> Response:
-        """200 while an engine is there to take requests, else 503."""
+    def state() -> Response:
         if not service.router.healthy:
             raise EngineUnavailableError("no healthy worker")
         return json_response({"status": "ok"})
 
-    routes.add_api_route("/ping", health, methods=["GET", "POST"], responses=ERRORS, response_model=None)
+    @routes.get("/health", responses=ERRORS, response_model=None)
+    async def health() -> Response:
+        """200 while an engine is there to take requests, else 503."""
+        return state()
+
+    @routes.get("/ping", responses=ERRORS, response_model=None)
+    async def ping() -> Response:
+        """The same as /health, under the name that SageMaker asks for."""
+        return state()
 
     @routes.get("/version", responses=ERRORS, response_model=None)
     async def version() -> Response:

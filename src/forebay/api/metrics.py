@@ -1,4 +1,4 @@
-"""Prometheus metrics of one app: vLLM's names where vLLM has one (its dashboards and routers then read us), else `forebay_`.
+"""Prometheus metrics of one app: vLLM's names where vLLM has one (so that its dashboards read us), else `forebay_`.
 
 Fed from two sides: the worker's statistics (gauges, and counters since its start, of which the differences are added),
 and the API's own clock for each generation. All times are seconds.

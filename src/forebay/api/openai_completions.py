@@ -1,7 +1,7 @@
 """POST /v1/completions: OpenAI's older protocol, text or token ids in, text out; several prompts in one request.
 
-Token ids are taken as they are, control tokens included: they can't come from typed text. Without `max_tokens` an answer
-has at most 16 tokens, as in OpenAI's protocol.
+Token ids are taken as they are, control tokens included: they can't come from typed text. Without `max_tokens` an
+answer has at most 16 tokens, as in OpenAI's protocol.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Gives every request an id: the caller's `x-request-id` when that is a plain token, else a new one; sent back in headers.
+"""Gives every request an id: the caller's `x-request-id` when that is a plain token, else a new one; and back.
 
 Anthropic's clients read `request-id`, OpenAI's `x-request-id`; every answer carries both. Pure ASGI, so that streams
 pass through untouched.

@@ -1,6 +1,6 @@
 """POST /tokenize and /detokenize (as in vLLM): the very ids that a prompt would have, and back.
 
-Text is encoded plain: a control token's spelling gives ordinary tokens. Only a chat template's structure is put in by id.
+Text is encoded plain: a control token's spelling gives ordinary tokens. Only a template's structure is put in by id.
 """
 
 from __future__ import annotations

