@@ -55,12 +55,10 @@ class FakeRouter:
             raise self.refuse
         complete = False
         try:
-            sent = 0
             if self.hold_after == 0:
                 await self._silence()
-            for output in self._outputs(request):
+            for sent, output in enumerate(self._outputs(request), 1):
                 yield output
-                sent += 1
                 if self.hold_after == sent:
                     await self._silence()
                 if self.break_after == sent and self.breaks is not None:

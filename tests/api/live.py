@@ -12,10 +12,10 @@ from typing import Self
 
 import httpx2
 from fastapi import FastAPI
+from tests.api.fakes import FakeRouter
 
 from forebay.api import ApiConfig, bind, build_app, make_server, url_of
 from forebay.recipe import Recipe
-from tests.api.fakes import FakeRouter
 
 
 @dataclass
@@ -40,7 +40,9 @@ class Live:
     def _run(self) -> None:
         asyncio.run(self._server.serve(sockets=[self._listener]))
 
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.http.close()
         self.stop()
         self._listener.close()

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator
 import anthropic
 import pytest
 from anthropic.types import MessageParam
+from tests.api.live import Live, events
 
 from forebay.core.errors import EngineUnavailableError, OverloadedError
 from forebay.recipe import Conversation, Message, Recipe
-from tests.api.live import Live, events
 
 HELLO: list[MessageParam] = [{"role": "user", "content": "Say hello."}]
 ANSWER = "The forebay holds the water back."
@@ -42,9 +42,11 @@ def test_stream_accumulates_to_the_same_message(client: anthropic.Anthropic) -> 
 
 
 async def test_async_stream(shared: Live) -> None:
-    async with anthropic.AsyncAnthropic(base_url=shared.url, auth_token="none") as client:
-        async with client.messages.stream(model="smollm2", max_tokens=100, messages=HELLO) as stream:
-            text = "".join([piece async for piece in stream.text_stream])
+    async with (
+        anthropic.AsyncAnthropic(base_url=shared.url, auth_token="none") as client,
+        client.messages.stream(model="smollm2", max_tokens=100, messages=HELLO) as stream,
+    ):
+        text = "".join([piece async for piece in stream.text_stream])
     assert text == ANSWER
 
 
@@ -151,21 +153,24 @@ def test_what_cannot_be_honoured_is_refused(shared: Live, field: str, value: obj
         (EngineUnavailableError("none"), 503, anthropic.InternalServerError),
     ],
 )
-def test_statuses(start: Callable[..., Live], refuse: Exception, status: int, kind: type[anthropic.APIStatusError]) -> None:
+def test_statuses(
+    start: Callable[..., Live], refuse: Exception, status: int, kind: type[anthropic.APIStatusError]
+) -> None:
     live = start(refuse=refuse)
-    with anthropic.Anthropic(base_url=live.url, api_key="none", max_retries=0) as client:
-        with pytest.raises(kind) as caught:
-            client.messages.create(model="smollm2", max_tokens=5, messages=HELLO)
+    with anthropic.Anthropic(base_url=live.url, api_key="none", max_retries=0) as client, pytest.raises(kind) as caught:
+        client.messages.create(model="smollm2", max_tokens=5, messages=HELLO)
     assert caught.value.status_code == status
     assert caught.value.response.headers["retry-after"] == ("8" if status == 529 else "1")
 
 
 def test_mid_stream_failure_is_an_error_event(start: Callable[..., Live]) -> None:
     live = start(break_after=2, breaks=EngineUnavailableError("gone"))
-    with anthropic.Anthropic(base_url=live.url, api_key="none") as client:
-        with pytest.raises(anthropic.APIStatusError, match="No engine"):
-            with client.messages.stream(model="smollm2", max_tokens=100, messages=HELLO) as stream:
-                stream.until_done()
+    with (
+        anthropic.Anthropic(base_url=live.url, api_key="none") as client,
+        pytest.raises(anthropic.APIStatusError, match="No engine"),
+        client.messages.stream(model="smollm2", max_tokens=100, messages=HELLO) as stream,
+    ):
+        stream.until_done()
 
 
 def test_models_in_anthropics_shape(client: anthropic.Anthropic) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import anthropic
 import openai
 import pytest
+from tests.api.live import Live
 
 from forebay.api import ApiConfig, check_bind
 from forebay.api.auth import Identity, KeyRing, configured_keys, is_loopback, load_key_file, priority_named
@@ -15,7 +16,6 @@ from forebay.api.errors import FaultError
 from forebay.api.sampling import priority_of, tier_of
 from forebay.core.errors import ConfigError, InvalidRequestError
 from forebay.core.request import Priority
-from tests.api.live import Live
 
 KEYS = """
 [[key]]
@@ -139,7 +139,11 @@ def test_server_with_keys(start: Callable[..., Live], key_file: Path) -> None:
         answer = live.http.get(path, headers={"authorization": "Bearer wrong"})
         assert (answer.status_code, answer.json()["error"]["code"]) == (401, "invalid_api_key")
         assert answer.headers["www-authenticate"] == "Bearer"
-    for headers in ({"authorization": "Bearer plain"}, {"x-api-key": "alpha-secret"}, {"authorization": "bearer plain"}):
+    for headers in (
+        {"authorization": "Bearer plain"},
+        {"x-api-key": "alpha-secret"},
+        {"authorization": "bearer plain"},
+    ):
         assert live.http.get("/v1/models", headers=headers).status_code == 200
     for headers in ({}, {"authorization": "Basic plain"}, {"authorization": "plain"}, {"x-api-key": ""}):
         assert live.http.get("/v1/models", headers=headers).status_code == 401

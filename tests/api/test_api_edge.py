@@ -10,11 +10,11 @@ from typing import Any
 
 import httpx2
 import pytest
+from tests.api.live import Live, events, wait_for
 
 from forebay.api import ApiConfig
 from forebay.core.errors import EngineUnavailableError, OverloadedError
 from forebay.recipe import Recipe
-from tests.api.live import Live, events, wait_for
 
 CHAT: dict[str, Any] = {"model": "smollm2", "messages": [{"role": "user", "content": "Hi"}]}
 MESSAGE: dict[str, Any] = {**CHAT, "max_tokens": 50}
@@ -252,7 +252,9 @@ def test_body_limit_counts_what_is_declared_and_what_comes(start: Callable[..., 
 def test_slow_body_is_408(start: Callable[..., Live]) -> None:
     live = start(ApiConfig(port=0, body_timeout_s=0.05))
     with socket.create_connection(("127.0.0.1", int(live.url.rpartition(":")[2])), timeout=10) as raw:
-        raw.sendall(b"POST /v1/messages HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{")
+        raw.sendall(
+            b"POST /v1/messages HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{"
+        )
         answer = raw.recv(4096).decode()
     assert answer.startswith("HTTP/1.1 408")
 
@@ -273,7 +275,9 @@ def test_message_and_prompt_counts_are_bounded(start: Callable[..., Live]) -> No
 def test_hang_up_aborts(start: Callable[..., Live], path: str, body: dict[str, Any], stream: bool) -> None:
     live = start(hold_after=2)
     content = json.dumps({**body, "stream": stream}).encode()
-    head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(content)}\r\n\r\n"
+    head = (
+        f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(content)}\r\n\r\n"
+    )
     with socket.create_connection(("127.0.0.1", int(live.url.rpartition(":")[2])), timeout=10) as raw:
         raw.sendall(head.encode() + content)
         wait_for(lambda: live.router.release)
@@ -301,10 +305,12 @@ def test_shutdown_ends_streams_and_aborts(recipe: Recipe) -> None:
     from tests.api.fakes import FakeRouter
 
     router = FakeRouter(recipe, hold_after=1)
-    with Live(router, recipe, ApiConfig(port=0, shutdown_grace_s=1)) as live:
-        with live.http.stream("POST", "/v1/chat/completions", json={**CHAT, "stream": True}) as answer:
-            next(answer.iter_lines())
-            live.stop()
+    with (
+        Live(router, recipe, ApiConfig(port=0, shutdown_grace_s=1)) as live,
+        live.http.stream("POST", "/v1/chat/completions", json={**CHAT, "stream": True}) as answer,
+    ):
+        next(answer.iter_lines())
+        live.stop()
     assert len(router.aborted) == 1
 
 

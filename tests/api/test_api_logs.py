@@ -7,10 +7,10 @@ import logging
 from collections.abc import Callable
 
 import pytest
+from tests.api.live import Live
 
 from forebay.api.logs import JsonFormatter, TextFormatter
 from forebay.api.request_id import current_request_id
-from tests.api.live import Live
 
 
 def record(message: str, **extra: object) -> logging.LogRecord:
@@ -40,9 +40,7 @@ def test_json_line() -> None:
 
 def test_text_line_can_not_be_forged() -> None:
     line = TextFormatter().format(record("it failed", reason="x\nERROR all is lost", kind="plain"))
-    assert line == (
-        '1970-01-01T00:00:00.000+00:00 info    it failed reason="x\\nERROR all is lost" kind=plain'
-    )
+    assert line == ('1970-01-01T00:00:00.000+00:00 info    it failed reason="x\\nERROR all is lost" kind=plain')
 
 
 def test_only_failures_are_logged(start: Callable[..., Live], caplog: pytest.LogCaptureFixture) -> None:

@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from tests.api.live import Live
 
 from forebay.api.metrics import ApiMetrics
 from forebay.api.observe import RequestObserver
 from forebay.core.messages import StepSample, TokenOutput, WorkerStats
 from forebay.core.request import FinishReason, GenerateRequest, SamplingParams
-from tests.api.live import Live
 
 LABELS = {"model_name": "m", "engine": "0"}
 

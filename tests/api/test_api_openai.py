@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 import openai
 import pytest
 from openai.types.chat import ChatCompletionMessageParam
-
 from tests.api.live import Live
 
 HELLO: list[ChatCompletionMessageParam] = [{"role": "user", "content": "Say hello."}]
@@ -115,7 +114,7 @@ def test_completion_echo_with_logprobs_covers_the_prompt(client: openai.OpenAI) 
     assert choice.logprobs.token_logprobs is not None
     assert choice.text == "".join(choice.logprobs.tokens)
     assert choice.text.startswith("Once upon")
-    assert choice.logprobs.token_logprobs[0] is None
+    assert choice.logprobs.token_logprobs[:1] == [None]
     offsets = choice.logprobs.text_offset or []
     assert [choice.text[o:].startswith(t) for o, t in zip(offsets, choice.logprobs.tokens, strict=True)] == [True] * 5
 
