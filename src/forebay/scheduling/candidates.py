@@ -10,6 +10,7 @@ from forebay.scheduling.state import State
 
 _OVERDUE_LEVELS = 4
 """After so many times `aging_s` in the queue a request has risen past every priority: nobody younger goes before it."""
+_NO_PLACE = (0.0, 0, 0)
 
 
 def overdue(state: State, sequence: Sequence, now: float) -> bool:
@@ -71,8 +72,10 @@ class Candidates:
         """The length class by what is left to compute."""
         return self._state.classes.of(sequence.remaining) if sequence.slots else sequence.length_class
 
-    def _key(self, length_class: int) -> tuple[int, bool, int]:
-        level, _, first = self._groups[length_class][0]
-        if self._state.classes.owed(length_class) or overdue(self._state, first, self._now):
-            return level, False, length_class
-        return self._priorities[length_class], True, length_class
+    def _key(self, length_class: int) -> tuple[int, int, tuple[float, int, int], int]:
+        level, place, first = self._groups[length_class][0]
+        if self._state.classes.owed(length_class):
+            return level, 0, _NO_PLACE, length_class
+        if overdue(self._state, first, self._now):
+            return level, 1, place, length_class
+        return self._priorities[length_class], 2, _NO_PLACE, length_class
