@@ -28,10 +28,10 @@ def check_memory(config: ModelConfig, itemsize: int, available: int | None = Non
     needed = estimate_bytes(config, itemsize)
     if needed > free:
         raise ConfigError(
-            f"The model needs {_gib(needed)} of memory for its weights, but {_gib(free)} is available. "
+            f"The model needs {_readable(needed)} of memory for its weights, but {_readable(free)} is available. "
             f"Free some, or choose a smaller model or dtype."
         )
 
 
-def _gib(count: int) -> str:
-    return f"{count / (1 << 30):.2f} GiB"
+def _readable(count: int) -> str:
+    return f"{count / (1 << 30):.1f} GiB" if count >= 1 << 30 else f"{count / (1 << 20):.1f} MiB"
