@@ -1,16 +1,16 @@
 """Which tokens are control and which are content, by what they are and how the chat template uses them.
 
 The `special` flag of a model's files is not enough: many markers that shape a conversation (`<think>`, `<tool_call>`,
-DeepSeek's user and assistant markers) don't have it, and a vocabulary may list ordinary text (runs of spaces, HTML tags) beside them.
-A token outside the ordinary vocabulary is control unless it is plainly content.
+DeepSeek's user and assistant markers) don't have it, and a vocabulary may list ordinary text (runs of spaces, HTML
+tags) beside them. A token outside the ordinary vocabulary is control unless it is plainly content.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 MARKER: Final = re.compile(
     r"<[|\uff5c][^<>|\uff5c\s]+[|\uff5c]>|\[/?[A-Z][A-Z_0-9]*\]|<</?[A-Z]+>>|<(?:start|end)_of_turn>|<unused\d+>"
@@ -33,6 +33,16 @@ class AddedToken:
     """The files call it special (tokenizer.json) or control (GGUF)."""
 
 
+class OrdinaryTokens(Protocol):
+    """The vocabulary without added tokens; a model of the `tokenizers` library is one."""
+
+    def token_to_id(self, token: str) -> int | None:
+        """The id of a spelling."""
+
+    def id_to_token(self, id: int) -> str | None:  # noqa: A002 (the library's name)
+        """The spelling of an id."""
+
+
 def is_control(token: AddedToken, template: str, named: Collection[int]) -> bool:
     """Judge one added token; `named` are the ids that the files name as BOS, EOS, padding and so on."""
     if token.special or token.id in named:
@@ -45,20 +55,21 @@ def is_control(token: AddedToken, template: str, named: Collection[int]) -> bool
 
 
 def control_tokens(
-    added: Collection[AddedToken], ordinary: Mapping[str, int], template: str, named: Collection[int]
+    added: Collection[AddedToken], model: OrdinaryTokens, template: str, named: Collection[int]
 ) -> dict[str, int]:
     """Spelling to id of every control token.
 
-    `ordinary` is the rest of the vocabulary. Of that, what the files name, or what is spelled like a marker and used by
-    the template, is control too, since some files forget to say so.
+    Of the ordinary vocabulary, what the files name, or what is spelled like a marker and used by the template, is
+    control too, since some files forget to say so.
     """
     control = {token.text: token.id for token in added if is_control(token, template, named)}
     taken = {token.id for token in added}
-    by_id = {token_id: text for text, token_id in ordinary.items() if token_id in named and token_id not in taken}
-    control |= {text: token_id for token_id, text in by_id.items()}
+    for token_id in set(named) - taken:
+        text = model.id_to_token(token_id)
+        if text is not None:
+            control[text] = token_id
     for match in MARKER.finditer(template):
-        token_id = ordinary.get(match[0])
-        if token_id is not None and token_id not in taken:
-            control[match[0]] = token_id
+        marker = model.token_to_id(match[0])
+        if marker is not None and marker not in taken:
+            control[match[0]] = marker
     return control
-

@@ -1,6 +1,7 @@
 """What a chat request says, free of any protocol's JSON, and the checks that hold for every model.
 
-Not a template: which roles may follow each other is each template's own rule (`templates/`), raised with the same error.
+Not a template: which roles may follow each other is each template's own rule (`templates/`), raised with the same
+error.
 """
 
 from __future__ import annotations
@@ -48,7 +49,8 @@ class Conversation(msgspec.Struct, frozen=True):
 
     messages: list[Message]
     thinking: bool | None = None
-    """Whether the model shall reason first, for templates that know such a switch; None leaves the template's default."""
+    """Whether the model shall reason first, for templates that know such a switch; None leaves the template's
+    default."""
 
 
 def check_conversation(conversation: Conversation, *, continue_final: bool) -> None:

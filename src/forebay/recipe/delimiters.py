@@ -1,8 +1,8 @@
 """Keeps typed delimiters apart from real ones where a model spells its delimiters as plain text.
 
-Llama 2's `[INST]` is no control token: the template's and a user's would be the same ids, and a user could forge a turn.
-So a typed delimiter is cut at a place where the real one never is cut, and the two parts are encoded apart. The text
-stays the same, character for character; only its ids differ from those of structure.
+Llama 2's `[INST]` is no control token: the template's and a user's would be the same ids, and a user could forge a
+turn. So a typed delimiter is cut at a place where the real one never is cut, and the two parts are encoded apart. The
+text stays the same, character for character; only its ids differ from those of structure.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def _cut_place(vocabulary: Vocabulary, spelling: str) -> int:
             places -= {edge - len(before) for offset in offsets for edge in offset}
     if not places:
         raise UnsupportedModelError(
-            f"The model's chat template delimits turns by the plain text {spelling!r}, which its tokenizer can't tell from "
-            f"the same text typed by a user."
+            f"The model's chat template delimits turns by the plain text {spelling!r}, which its tokenizer can't tell "
+            f"from the same text typed by a user."
         )
     return min(places)

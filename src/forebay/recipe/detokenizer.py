@@ -1,7 +1,8 @@
 """Token ids to text, as they come, without ever emitting half a character.
 
-Each token is looked at once: its bytes go through an incremental UTF-8 decoder, so the cost of a push is that of the new
-tokens. The concatenation of all that `push` and `finish` return equals decoding all ids at once, wherever the stream was cut.
+Each token is looked at once: its bytes go through an incremental UTF-8 decoder, so the cost of a push is that of the
+new tokens. The concatenation of all that `push` and `finish` return equals decoding all ids at once, wherever the
+stream was cut.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from forebay.recipe.vocabulary import Prefix, Vocabulary
 class Detokenizer:
     """Decodes one answer. Control tokens give no text; bytes that are no UTF-8 give U+FFFD, as in a full decode.
 
-    `prompt_ids` matters to vocabularies that put a space before text: an answer that goes on behind a prompt's text keeps
-    its first space, one that begins a text of its own loses it.
+    `prompt_ids` matters to vocabularies that put a space before text: an answer that goes on behind a prompt's text
+    keeps its first space, one that begins a text of its own loses it.
     """
 
     def __init__(self, vocabulary: Vocabulary, prompt_ids: Sequence[int] = ()) -> None:

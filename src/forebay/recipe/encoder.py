@@ -2,8 +2,8 @@
 
 The words and texts between two control tokens are one *run* and are encoded together, because a template that puts text
 behind a space ("USER: …") was trained with tokens that cross that border. Where the words end a line, the run is cut:
-the structure's ids then are the same whatever the text is, and a history re-encodes to the ids that were generated. A token
-that crosses a border counts as text, never as the template's.
+the structure's ids then are the same whatever the text is, and a history re-encodes to the ids that were generated. A
+token that crosses a border counts as text, never as the template's.
 """
 
 from __future__ import annotations
@@ -102,7 +102,8 @@ def _borders(group: list[Words | Text]) -> list[tuple[int, Origin]]:
 
 
 def _origin(borders: list[tuple[int, Origin]], at: int, end: int) -> Origin:
-    """The origin of a token that begins in piece `at` and ends before character `end`: the first text that it touches."""
+    """The origin of a token that begins in piece `at` and ends before character `end`: the first text that it
+    touches."""
     while borders[at][1] is Origin.TEMPLATE and borders[at][0] < end and at < len(borders) - 1:
         at += 1
     return borders[at][1]

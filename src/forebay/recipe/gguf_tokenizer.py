@@ -55,7 +55,7 @@ def gguf_parts(metadata: Mapping[str, Any]) -> TokenizerParts:
     ]
     ids = _named_ids(metadata, len(tokens))
     template = metadata.get("tokenizer.chat_template") or ""
-    control = control_tokens(added, {token: at for at, token in enumerate(tokens)}, template, set(ids.values()))
+    control = control_tokens(added, tokenizer.model, template, set(ids.values()))
     content = [(token.id, LibraryToken(token.text, normalized=False)) for token in added if token.text not in control]
     plain, kept = plain_clone(tokenizer, content)
     prefix = prefix_of(plain)
@@ -88,8 +88,8 @@ def _tokenizer(metadata: Mapping[str, Any], tokens: list[str]) -> tuple[Tokenize
 
 def _byte_level(metadata: Mapping[str, Any], vocab: dict[str, int]) -> tuple[Tokenizer, bool]:
     rule = word_rule(metadata.get("tokenizer.ggml.pre", "default"))
-    merges = [_pair(merge) for merge in _need(metadata, "merges")]
-    tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=merges, ignore_merges=rule.ignore_merges))
+    merges = [(left, right) for left, _, right in (merge.partition(" ") for merge in _need(metadata, "merges"))]
+    tokenizer = Tokenizer(_bpe(vocab, merges, ignore_merges=rule.ignore_merges))
     tokenizer.pre_tokenizer = rule.build(add_prefix_space=bool(metadata.get("tokenizer.ggml.add_space_prefix", False)))
     return tokenizer, rule.adds_bos
 
@@ -104,7 +104,7 @@ def _sentencepiece(metadata: Mapping[str, Any], tokens: list[str], vocab: dict[s
     if any(f"<0x{byte:02X}>" not in vocab for byte in range(256)):
         raise UnsupportedModelError("The GGUF file's tokenizer lacks byte tokens, so it can't write every text.")
     merges = merges_from_scores(tokens, _need(metadata, "scores"), vocab)
-    tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=merges, byte_fallback=True, fuse_unk=True))
+    tokenizer = Tokenizer(_bpe(vocab, merges, byte_fallback=True, fuse_unk=True))
     spaces = normalizers.Replace(" ", "▁")
     if metadata.get("tokenizer.ggml.add_space_prefix", True):
         tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), spaces])
@@ -127,9 +127,11 @@ def merges_from_scores(tokens: list[str], scores: Sequence[float], vocab: Mappin
     return [(left, right) for *_, left, right in ranked]
 
 
-def _pair(merge: str) -> tuple[str, str]:
-    left, _, right = merge.partition(" ")
-    return left, right
+def _bpe(vocab: dict[str, int], merges: list[tuple[str, str]], **options: bool) -> models.BPE:
+    try:
+        return models.BPE(vocab=vocab, merges=merges, **options)
+    except Exception as error:  # the library raises nothing narrower
+        raise UnsupportedModelError(f"The GGUF file's merges and tokens contradict each other: {error}") from error
 
 
 def _named_ids(metadata: Mapping[str, Any], size: int) -> dict[str, int]:

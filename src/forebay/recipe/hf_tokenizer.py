@@ -28,7 +28,7 @@ def hf_parts(folder: Path) -> TokenizerParts:
     named_ids = {token_id for text in named.values() if (token_id := tokenizer.token_to_id(text)) is not None}
     control = control_tokens(
         [AddedToken(token_id, token.content, token.special) for token_id, token in added.items()],
-        tokenizer.get_vocab(with_added_tokens=False),
+        tokenizer.model,
         template or "",
         named_ids | set(stop_ids),
     )

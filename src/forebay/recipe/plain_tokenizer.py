@@ -15,8 +15,8 @@ from forebay.recipe.vocabulary import Prefix, Scheme
 def plain_clone(tokenizer: Tokenizer, content: Iterable[tuple[int, AddedToken]]) -> tuple[Tokenizer, dict[int, str]]:
     """A tokenizer of the same model, words and normalisation, with no added tokens but `content`.
 
-    Returns it and the content tokens that it has. One that would get another id than its own is left out, so its text is
-    encoded like any other. There is no truncation and no padding.
+    Returns it and the content tokens that it has. One that would get another id than its own is left out, so its text
+    is encoded like any other. There is no truncation and no padding.
     """
     plain = _dressed(tokenizer, tokenizer)
     kept = [(token_id, token) for token_id, token in content if tokenizer.model.token_to_id(token.content) == token_id]

@@ -18,6 +18,10 @@ _TAIL: Final = r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 _WORDS: Final = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+"
 _LLAMA3: Final = _WORDS + r"|\p{N}{1,3}" + _TAIL
 _QWEN2: Final = _WORDS + r"|\p{N}" + _TAIL
+_QWEN35: Final = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
 _UPPER: Final = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]"
 _LOWER: Final = r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
 _CASED: Final = rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}*{_LOWER}+|[^\r\n\p{{L}}\p{{N}}]?{_UPPER}+{_LOWER}*"
@@ -45,7 +49,12 @@ class WordRule:
 
 _RULES: Final[dict[str, WordRule]] = {
     "gpt-2": WordRule((_GPT2,)),
-    "default": WordRule((_GPT2,)),
+    "default": WordRule((r"[\p{P}\$\+<=>\^~\|]+", _GPT2, r"\p{N}+", r"[0-9][0-9][0-9]")),
+    "falcon": WordRule((r"[\p{P}\$\+<=>\^~\|`]+", _GPT2, r"[0-9][0-9][0-9]")),
+    "deepseek-coder": WordRule(
+        (r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", "[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+", r"\p{N}")
+    ),
+    "qwen35": WordRule((_QWEN35,)),
     "smollm": WordRule((r"\p{N}", _GPT2)),
     "llama-bpe": WordRule((_LLAMA3,), ignore_merges=True, adds_bos=True),
     "qwen2": WordRule((_QWEN2,)),
@@ -59,6 +68,9 @@ _SAME: Final[dict[str, str]] = {
     "refact": "smollm",
     "command-r": "smollm",
     "phi-2": "gpt-2",
+    "mpt": "gpt-2",
+    "olmo": "gpt-2",
+    "stablelm2": "qwen2",
 }
 
 

@@ -1,4 +1,5 @@
-"""The recipe of one model: conversations to prompts, ids to text. Everything that a model's own files say about text."""
+"""The recipe of one model: conversations to prompts, ids to text. Everything that a model's own files say about
+text."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ _ROLES: Final[dict[str, Role]] = {"s": "system", "u": "user", "a": "assistant"}
 _TEXTS: Final = (
     {"s": "Be brief.", "u": "What is 17 + 25?", "a": "It is 42."},
     {"s": "  Two  lines,\n indented.\n", "u": "\n\nWhy?  ", "a": "  Because.\n"},
-    {"s": "", "u": "Go on", "a": "<think>\nFirst this.\n</think>\n\nThen that."},
+    {"s": "Rhyme.", "u": "Go on", "a": "<think>\nFirst this.\n</think>\n\nThen that."},
 )
 
 
@@ -74,7 +74,7 @@ def choose_template(parts: TokenizerParts, vocabulary: Vocabulary, now: Callable
     probes = list(_probes("enable_thinking" in source))
     expected = [_outcome(encoder, own, *probe) for probe in probes]
     for candidate in _candidates(vocabulary, own, now):
-        if all(_outcome(encoder, candidate, *probe) == ids for probe, ids in zip(probes, expected, strict=True)):
+        if all(_agrees(encoder, candidate, probe, ids) for probe, ids in zip(probes, expected, strict=True)):
             return candidate
     return own
 
@@ -125,6 +125,14 @@ def _outcome(
         return None
 
 
+def _agrees(
+    encoder: PromptEncoder, candidate: ChatTemplate, probe: tuple[Conversation, bool], ids: Sequence[int] | None
+) -> bool:
+    """Whether the candidate does the same; it may continue a message that the model's own template can't."""
+    _, continue_final = probe
+    return (ids is None and continue_final) or _outcome(encoder, candidate, *probe) == ids
+
+
 def _candidates(vocabulary: Vocabulary, own: ChatTemplate, now: Callable[[], datetime]) -> Iterator[ChatTemplate]:
     """The typed templates whose tokens the vocabulary has."""
     makers: list[Callable[[], object]] = [
@@ -136,7 +144,7 @@ def _candidates(vocabulary: Vocabulary, own: ChatTemplate, now: Callable[[], dat
     ]
     for make in makers:
         try:
-            yield cast(ChatTemplate, make())
+            yield cast("ChatTemplate", make())
         except KeyError:
             continue
     for style in STYLES:

@@ -14,8 +14,9 @@ from forebay.recipe.vocabulary import Prefix, Vocabulary
 
 
 def check_text_is_plain(vocabulary: Vocabulary) -> None:
-    """Encode every control spelling as text in every context. Raises UnsupportedModelError naming a token that leaks."""
-    texts = [text for spelling in vocabulary.control for text in _contexts(spelling)]
+    """Encode every control spelling as text in every context. Raises UnsupportedModelError naming a token that
+    leaks."""
+    texts = list(dict.fromkeys(text for spelling in vocabulary.control for text in _contexts(spelling)))
     for continued in (False, True) if vocabulary.prefix is not Prefix.NONE else (False,):
         for text, ids in zip(texts, vocabulary.unchecked_batch(texts, continued=continued), strict=True):
             if not vocabulary.control_ids.isdisjoint(ids):
@@ -23,13 +24,20 @@ def check_text_is_plain(vocabulary: Vocabulary) -> None:
 
 
 def _contexts(spelling: str) -> Iterator[str]:
-    yield from (spelling, spelling + spelling, f"a{spelling}b", f" {spelling} ", f"\n{spelling}\n", f"{spelling} a")
-    for look_alike in (spelling.replace("|", "\uff5c"), spelling.replace("\uff5c", "|"), spelling.upper(), spelling.lower()):
-        if look_alike != spelling:
-            yield look_alike
-    folded = unicodedata.normalize("NFD", spelling)
-    if folded != spelling:
-        yield folded
+    """The spelling alone, then in a text beside letters, spaces, line breaks and itself, then what could fold into
+    it."""
+    yield spelling
+    yield f"a{spelling}b {spelling} \n{spelling}\n{spelling}{spelling} {spelling}."
+    changed = (
+        spelling.replace("|", "\uff5c"),
+        spelling.replace("\uff5c", "|"),
+        spelling.upper(),
+        spelling.lower(),
+        unicodedata.normalize("NFD", spelling),
+    )
+    look_alikes = {text for text in changed if text != spelling}
+    if look_alikes:
+        yield " ".join(sorted(look_alikes))
 
 
 def _refuse(vocabulary: Vocabulary, text: str, ids: list[int]) -> None:

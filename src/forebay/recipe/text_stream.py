@@ -1,6 +1,7 @@
 """An answer's text as it may be shown: detokenised, cut at the first stop string, never showing a part of one.
 
-Tokens are taken one by one, so what is emitted in total and where it stops don't depend on how many tokens a step brought.
+Tokens are taken one by one, so what is emitted in total and where it stops don't depend on how many tokens a step
+brought.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ class TextDelta:
 class TextStream:
     """Emits text until a stop string is complete.
 
-    The stop string that is complete first wins; of several that end at the same character, the longest. One that ends before the
-    answer has `min_tokens` tokens is ordinary text. Text that may still become a stop string is held back.
+    The stop string that is complete first wins; of several that end at the same character, the longest. One that ends
+    before the answer has `min_tokens` tokens is ordinary text. Text that may still become a stop string is held back.
     """
 
     def __init__(self, detokenizer: Detokenizer, stop: Sequence[str] = (), min_tokens: int = 0) -> None:

@@ -121,8 +121,8 @@ class Vocabulary:
         if not self.control_ids.isdisjoint(ids):
             leaked = next(token_id for token_id in ids if token_id in self.control_ids)
             raise InvalidRequestError(
-                f"The model's tokenizer turns a part of this text into the control token {self._spelling_of[leaked]!r}, "
-                f"so the text can't be served safely."
+                f"The model's tokenizer turns a part of this text into the control token "
+                f"{self._spelling_of[leaked]!r}, so the text can't be served safely."
             )
         return ids
 

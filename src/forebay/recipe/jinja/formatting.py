@@ -14,12 +14,13 @@ _BRACES: Final = re.compile(r"\{\{|\}\}|\{(?P<name>\w*)\}|(?P<other>[{}])")
 
 def percent(pattern: str, values: Any) -> Marked:
     """`pattern % values` with %s, %d, %(name)s and %%. Raises ValueError for any other conversion."""
-    given = values if isinstance(values, tuple | Mapping) else (values,)
+    named = values if isinstance(values, Mapping) else {}
+    listed = values if isinstance(values, tuple) else (values,)
 
     def fill(match: re.Match[str], places: Iterator[int]) -> str:
         if match["kind"] == "%":
             return "%"
-        value = given[match["name"] if match["name"] is not None else next(places)]
+        value = listed[next(places)] if match["name"] is None else named[match["name"]]
         return _text(int(value) if match["kind"] == "d" else value)
 
     return _filled(pattern, _PERCENT, fill)

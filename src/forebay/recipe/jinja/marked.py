@@ -53,10 +53,10 @@ class Marked(str):
         return self
 
     def __add__(self, other: str) -> Marked:
-        return concat((self, other)) if isinstance(other, str) else NotImplemented
+        return concat((self, other))
 
     def __radd__(self, other: str) -> Marked:
-        return concat((other, self)) if isinstance(other, str) else NotImplemented
+        return concat((other, self))
 
     def __mul__(self, count: SupportsIndex) -> Marked:
         times = max(count.__index__(), 0)

@@ -1,4 +1,5 @@
-"""The Jinja environment of chat templates: sandboxed, bounded, and with template text marked as such when it is compiled.
+"""The Jinja environment of chat templates: sandboxed, bounded, and with template text marked as such when it is
+compiled.
 
 It offers what the Hugging Face library offers to templates (loop controls, `generation` blocks, `raise_exception`,
 `strftime_now`, its own `tojson`), and of Jinja's filters those that chat templates use.
@@ -145,7 +146,8 @@ def _strftime(now: datetime, pattern: str) -> str:
 def _tojson(
     value: Any, ensure_ascii: bool = False, indent: int | None = None, separators: Any = None, sort_keys: bool = False
 ) -> str:
-    """JSON as Hugging Face templates expect it. All of it is of unknown origin, since keys and values may be anyone's."""
+    """JSON as Hugging Face templates expect it. All of it is of unknown origin, since keys and values may be
+    anyone's."""
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 
@@ -176,7 +178,8 @@ _FILTERS: Final[dict[str, Callable[..., Any]]] = {
 
 
 def plain_environment(now: Callable[[], datetime]) -> Environment:
-    """The reference: the same template language with ordinary strings, to compare renderings with when a model is loaded."""
+    """The reference: the same template language with ordinary strings, to compare renderings with when a model is
+    loaded."""
     environment = ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, LoopControlExtension]
     )

@@ -1,9 +1,9 @@
 """What is proved of a chat template before its model is served.
 
-Small conversations with known words are rendered twice, by the marking sandbox and by plain Jinja. The two have to agree
-on every character; each known word has to carry its own origin; and every control spelling in the plain rendering has to
-be one that the marks show as the template's. Otherwise the template does something whose origin can't be followed, and
-the model is refused with the reason, instead of being served with a prompt that lacks structure.
+Small conversations with known words are rendered twice, by the marking sandbox and by plain Jinja. The two have to
+agree on every character; each known word has to carry its own origin; and every control spelling in the plain rendering
+has to be one that the marks show as the template's. Otherwise the template does something whose origin can't be
+followed, and the model is refused with the reason, instead of being served with a prompt that lacks structure.
 """
 
 from __future__ import annotations

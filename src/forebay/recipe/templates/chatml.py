@@ -1,11 +1,12 @@
-"""ChatML: `<|im_start|>role`, a line break, the text, `<|im_end|>`, a line break; maybe with a default system message."""
+"""ChatML: `<|im_start|>role`, a line break, the text, `<|im_end|>`, a line break; maybe with a default system
+message."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from forebay.recipe.conversation import Conversation, Message
+from forebay.recipe.conversation import Conversation
 from forebay.recipe.pieces import Control, Piece, Text, Words
 from forebay.recipe.vocabulary import Vocabulary
 

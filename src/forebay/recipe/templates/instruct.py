@@ -1,7 +1,7 @@
 """Llama 2 and Mistral: `[INST]` question `[/INST]` answer, strictly taking turns.
 
-Where `[INST]` is a control token (Mistral from v2 on) it goes in by id. In Llama 2 and Mistral v1 it is plain text, which a
-user could type; `delimiters.py` sees to it that a typed one never gives the ids of a real one.
+Where `[INST]` is a control token (Mistral from v2 on) it goes in by id. In Llama 2 and Mistral v1 it is plain text,
+which a user could type; `delimiters.py` sees to it that a typed one never gives the ids of a real one.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class Instruct:
             yield from (self.system, Words(self.style.ask[0]), Text(system.content, system.origin), self.system_end)
             system = None
         asked = max((at for at, message in enumerate(messages) if message.role == "user"), default=0)
-        place = asked if self.style.system is SystemPlace.LAST and not continue_final else 0
+        place = asked if self.style.system is SystemPlace.LAST else 0
         for at, message in enumerate(messages):
             if message.role == "user":
                 yield from self._question(message, system if at == place else None)

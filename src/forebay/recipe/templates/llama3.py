@@ -27,8 +27,9 @@ class Llama3:
     @classmethod
     def of(cls, vocabulary: Vocabulary, name: str, today: Callable[[], str] | None = None) -> Llama3:
         """Bind to a vocabulary. Raises KeyError when it lacks a token."""
-        spellings = ("<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>")
-        return cls(name, *map(vocabulary.control_id, spellings), today)
+        begin, header = vocabulary.control_id("<|begin_of_text|>"), vocabulary.control_id("<|start_header_id|>")
+        header_end, end = vocabulary.control_id("<|end_header_id|>"), vocabulary.control_id("<|eot_id|>")
+        return cls(name, begin, header, header_end, end, today)
 
     def pieces(self, conversation: Conversation, *, continue_final: bool = False) -> Iterator[Piece]:
         """The conversation, and the head of the assistant's turn; with `continue_final` its last message stays open."""

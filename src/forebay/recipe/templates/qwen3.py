@@ -1,4 +1,5 @@
-"""Qwen3: ChatML with reasoning. The reasoning of earlier turns is dropped; a switch closes the reasoning before it begins."""
+"""Qwen3: ChatML with reasoning. The reasoning of earlier turns is dropped; a switch closes the reasoning before it
+begins."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ class Qwen3:
     @classmethod
     def of(cls, vocabulary: Vocabulary) -> Qwen3:
         """Bind to a vocabulary. Raises KeyError when it lacks a token."""
-        return cls(*map(vocabulary.control_id, ("<|im_start|>", "<|im_end|>", "<think>", "</think>")))
+        turn = vocabulary.control_id("<|im_start|>"), vocabulary.control_id("<|im_end|>")
+        return cls(*turn, vocabulary.control_id("<think>"), vocabulary.control_id("</think>"))
 
     def pieces(self, conversation: Conversation, *, continue_final: bool = False) -> Iterator[Piece]:
         """The conversation, and the head of the assistant's turn; with `continue_final` its last message stays open."""
@@ -64,8 +66,8 @@ def _split(text: str) -> tuple[str, str]:
     """An assistant's text as (reasoning, answer), parted at the closing mark that the client wrote as text."""
     if "</think>" not in text:
         return "", text
-    reasoning = text.split("</think>")[0].rstrip("\n").split("<think>")[-1].lstrip("\n")
-    return reasoning, text.split("</think>")[-1].lstrip("\n")
+    reasoning = text.partition("</think>")[0].rstrip("\n").rpartition("<think>")[2].lstrip("\n")
+    return reasoning, text.rpartition("</think>")[2].lstrip("\n")
 
 
 def _last_query(messages: list[Message]) -> int:
