@@ -84,6 +84,21 @@ def test_rope_yarn(tmp_path: Path, torch_kernels: Kernels) -> None:
     check(config, tmp_path / "tiny.gguf", torch_kernels, extra=keys)
 
 
+def test_rope_yarn_with_its_own_settings(tmp_path: Path, torch_kernels: Kernels) -> None:
+    keys = {
+        "rope.scaling.type": "yarn",
+        "rope.scaling.factor": 4.0,
+        "rope.scaling.original_context_length": 64,
+        "rope.scaling.yarn_attn_factor": 1.3,
+        "rope.scaling.yarn_beta_fast": 16.0,
+        "rope.scaling.yarn_beta_slow": 2.0,
+        "rope.scaling.yarn_ext_factor": 1.0,
+    }
+    own = {"attention_factor": 1.3, "beta_fast": 16.0, "beta_slow": 2.0}
+    config = rope(rope_type="yarn", factor=4.0, original_max_position_embeddings=64, **own)
+    check(config, tmp_path / "tiny.gguf", torch_kernels, extra=keys)
+
+
 def test_rope_longrope(tmp_path: Path, torch_kernels: Kernels) -> None:
     short, long = ([start + step * i for i in range(8)] for start, step in ((1.0, 0.05), (1.5, 0.4)))
     config = rope(rope_type="longrope", original_max_position_embeddings=32, short_factor=short, long_factor=long)

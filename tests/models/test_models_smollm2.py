@@ -23,18 +23,18 @@ QUESTION += ["<|im_start|>", "ass", "istant", "Ċ"]
 STEPS = 16
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def file() -> GgufFile:
     return read_gguf(resolve("smollm2").path)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def vocabulary(file: GgufFile) -> list[str]:
     tokens: list[str] = file.metadata["tokenizer.ggml.tokens"]
     return tokens
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def oracle(file: GgufFile) -> LlamaForCausalLM:
     """A `transformers` model of the numbers that the `gguf` package dequantises, rows put back in order."""
     ours = describe(resolve("smollm2"))

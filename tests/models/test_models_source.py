@@ -16,9 +16,11 @@ import torch
 from huggingface_hub.errors import GatedRepoError, LocalEntryNotFoundError, RepositoryNotFoundError
 from safetensors.torch import load_file, save_file
 from tests.models import gguf_files, tiny
+from transformers import LlamaConfig, MistralConfig, PreTrainedConfig, Qwen2Config, Qwen3Config
 
 from forebay.core.errors import ModelNotFoundError, UnsupportedModelError
 from forebay.models import ModelSource, describe, resolve
+from forebay.models.hf_config import read_hf_config
 
 
 @pytest.fixture(scope="module")
@@ -122,6 +124,7 @@ def test_a_hub_repository_without_config_is_refused(tmp_path: Path, monkeypatch:
         resolve("owner/model")
 
 
+QWEN2: dict[str, Any] = {"model_type": "qwen2", "architectures": None}
 REFUSED_CONFIGS: list[tuple[dict[str, Any], str]] = [
     ({"model_type": "mamba"}, "'mamba'; Forebay runs llama, mistral, qwen2, qwen3"),
     ({"architectures": ["LlamaForSequenceClassification"]}, "LlamaForSequenceClassification"),
@@ -141,6 +144,10 @@ REFUSED_CONFIGS: list[tuple[dict[str, Any], str]] = [
     ({"intermediate_size": 97}, r"mlp\.gate_proj\.weight has shape \(96, 64\), but \(97, 64\)"),
     ({"num_hidden_layers": 4}, r"lack model\.layers\.3.* and 6 more"),
     ({"num_hidden_layers": 2}, r"no use for: model\.layers\.2"),
+    (
+        {"model_type": "qwen2", "use_sliding_window": True, "layer_types": ["chunked"] * 3, "architectures": []},
+        "chunked",
+    ),
     ({"mlp_bias": True}, r"lack model\.layers\.0\.mlp\.gate_proj\.bias"),
 ]
 
@@ -161,6 +168,33 @@ def test_legacy_rope_keys_mean_the_same(folder: Path) -> None:
     (folder / "config.json").write_text(json.dumps(config))
     rope = describe(hf(folder)).rope
     assert (rope.theta, rope.kind, rope.factor) == (expected * 2, "linear", 4.0)
+
+
+@pytest.mark.parametrize("kind", [LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config])
+def test_what_is_left_out_has_the_defaults_of_transformers(kind: type[PreTrainedConfig], tmp_path: Path) -> None:
+    bare: dict[str, Any] = {
+        "hidden_size": 512,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 32,
+        "intermediate_size": 8,
+    }
+    bare |= {"vocab_size": 16}
+    theirs: Any = kind(**bare)
+    (tmp_path / "config.json").write_text(json.dumps(bare | {"model_type": kind.model_type}))
+    ours = read_hf_config(tmp_path)
+    assert ours.max_model_len == theirs.max_position_embeddings
+    assert ours.norm_eps == theirs.rms_norm_eps
+    assert ours.kv_heads == theirs.num_key_value_heads
+    assert ours.head_dim == (getattr(theirs, "head_dim", None) or 16)
+    assert ours.sliding_window == getattr(theirs, "sliding_window", None)
+    assert ours.rope.theta == theirs.rope_parameters["rope_theta"]
+    assert ours.tied_embeddings == theirs.tie_word_embeddings
+
+
+def test_key_heads_may_be_null(folder: Path) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"num_key_value_heads": None}))
+    assert read_hf_config(folder).kv_heads == 4
 
 
 def test_yarn_stretches_the_context(folder: Path) -> None:
@@ -225,6 +259,8 @@ REFUSED_KEYS: list[tuple[dict[str, Any], str]] = [
     ({"rope.dimension_count": 8}, "part of each head"),
     ({"attention.scale": 0.5}, r"llama\.attention\.scale"),
     ({"attention.value_length": 8}, "differ in size"),
+    ({"rope.scaling.yarn_log_multiplier": 0.1}, "YaRN has a log multiplier"),
+    ({"rope.scaling.yarn_ext_factor": 0.5}, "YaRN has a log multiplier"),
     ({"rope.scaling.type": "longrope"}, "8 short factors"),
     ({"rope.scaling.factor": -1.0}, r"rope\.scaling\.factor is -1\.0"),
     ({"feed_forward_length": 97}, "has shape"),

@@ -5,6 +5,7 @@ What would change the computation and is not implemented is refused by name.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -115,6 +116,8 @@ def _refuse_unsupported(file: GgufFile, keys: _Keys) -> None:
     scale = next((key for key in _SCALES if keys.get(key) is not None), None)
     if scale:
         raise UnsupportedModelError(f"The GGUF file sets {keys.prefix}.{scale}, which Forebay does not apply.")
+    if keys.get("rope.scaling.yarn_log_multiplier") or keys.get("rope.scaling.yarn_ext_factor") not in {None, 1.0}:
+        raise UnsupportedModelError("The GGUF file's YaRN has a log multiplier or an extrapolation factor of its own.")
     key_length = keys.get("attention.key_length")
     if keys.get("attention.value_length") not in {None, key_length}:
         raise UnsupportedModelError("The GGUF file's keys and values differ in size (attention.value_length).")
@@ -157,12 +160,12 @@ def _rope(file: GgufFile, keys: _Keys, head_dim: int) -> RopeConfig:
 
 
 def _attention_factor(keys: _Keys, kind: RopeKind, factor: float) -> float | None:
-    """GGUF's longrope gives the factor itself; its YaRN gives what multiplies the factor that follows from `factor`."""
+    """`attn_factor` is all of it for longrope; it multiplies what YaRN's own key says or what follows from `factor`."""
     given = keys.number("rope.scaling.attn_factor", 0.0) or None
     if kind is not RopeKind.YARN:
         return given
-    multiplier = keys.number("rope.scaling.yarn_attn_factor", given or 1.0)
-    return None if multiplier == 1.0 else multiplier * (1.0 + 0.1 * float(np.log(max(factor, 1.0))))
+    derived = 1.0 + 0.1 * math.log(max(factor, 1.0))
+    return keys.number("rope.scaling.yarn_attn_factor", derived) * (given or 1.0)
 
 
 def _factors(file: GgufFile, name: str) -> tuple[float, ...]:

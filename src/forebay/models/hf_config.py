@@ -21,6 +21,7 @@ ARCHITECTURES = {
     "qwen3": "Qwen3ForCausalLM",
 }
 _MAX_POSITIONS = {"llama": 2048, "mistral": 131072, "qwen2": 32768, "qwen3": 32768}
+_KV_HEADS = {"llama": None, "mistral": 8, "qwen2": 32, "qwen3": 32}
 _WITH_ORIGINAL = (RopeKind.LLAMA3, RopeKind.YARN, RopeKind.LONGROPE)
 
 
@@ -39,7 +40,7 @@ class _HfConfig(msgspec.Struct):
     intermediate_size: _Size
     vocab_size: _Size
     architectures: list[str] | None = None
-    num_key_value_heads: _Size | None = None
+    num_key_value_heads: _Size | msgspec.UnsetType | None = msgspec.UNSET
     head_dim: _Size | None = None
     hidden_act: str = "silu"
     max_position_embeddings: _Size | None = None
@@ -135,10 +136,11 @@ def _refuse_unsupported(raw: _HfConfig) -> None:
 
 
 def _kv_heads(raw: _HfConfig) -> int:
-    """`null` means one a query head; left out means the class's default, which for Llama is the same."""
-    if raw.num_key_value_heads is not None:
-        return raw.num_key_value_heads
-    return 8 if raw.model_type == "mistral" else raw.num_attention_heads
+    """`null` means as many as query heads; left out means the class's default, which for Llama is the same."""
+    given = raw.num_key_value_heads
+    if given is msgspec.UNSET:
+        given = _KV_HEADS[raw.model_type]
+    return given or raw.num_attention_heads
 
 
 def _max_positions(raw: _HfConfig) -> int:
