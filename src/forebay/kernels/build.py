@@ -8,6 +8,7 @@ import os
 import subprocess
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,7 +16,7 @@ from pathlib import Path
 from forebay.kernels.cpu import cpu_flags, find_compiler
 
 SOURCES = Path(__file__).with_name("csrc")
-_FLAGS = ("-std=c++17", "-O3", "-march=native", "-ffp-contract=fast", "-fPIC", "-fvisibility=default", "-fopenmp")
+_FLAGS = ("-std=c++17", "-O3", "-march=native", "-ffp-contract=fast", "-fPIC", "-fopenmp")
 _TIMEOUT_S = 300
 
 
@@ -24,7 +25,7 @@ class BuildError(Exception):
 
 
 def cache_folder() -> Path:
-    """Where compiled libraries lie: $FOREBAY_CACHE, else $XDG_CACHE_HOME/forebay, else ~/.cache/forebay; in `kernels`."""
+    """Where compiled libraries lie: `kernels` in $FOREBAY_CACHE, $XDG_CACHE_HOME/forebay or ~/.cache/forebay."""
     own = os.environ.get("FOREBAY_CACHE")
     if own:
         return Path(own) / "kernels"
@@ -86,37 +87,30 @@ def _torch_openmp() -> Path | None:
 
 def _compile(compiler: str, library: Path) -> None:
     """Compile every source at once, link, and move the result into place in one step."""
-    with tempfile.TemporaryDirectory(dir=library.parent) as folder:
-        objects = [Path(folder) / f"{source.stem}.o" for source in sorted(SOURCES.glob("*.cpp"))]
-        commands = [[compiler, *_FLAGS, "-c", str(SOURCES / f"{o.stem}.cpp"), "-o", str(o)] for o in objects]
-        running = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for command in commands]
-        try:
-            for process in running:
-                _, errors = process.communicate(timeout=_TIMEOUT_S)
-                if process.returncode != 0:
-                    raise BuildError(f"{compiler} failed: {_first_error(errors)}")
-        except subprocess.TimeoutExpired as error:
-            raise BuildError(f"{compiler} took more than {_TIMEOUT_S} s") from error
-        finally:
-            for process in running:
-                process.kill()
-                process.wait()
-        openmp = _torch_openmp()
+    sources = sorted(SOURCES.glob("*.cpp"))
+    openmp = _torch_openmp()
+    with tempfile.TemporaryDirectory(dir=library.parent) as folder, ThreadPoolExecutor(len(sources)) as pool:
+        objects = [str(Path(folder) / f"{source.stem}.o") for source in sources]
+        commands = [[compiler, *_FLAGS, "-c", str(source), "-o", o] for source, o in zip(sources, objects, strict=True)]
+        for result in pool.map(_run, commands):
+            _raise_if_failed(result)
         linked = Path(folder) / library.name
-        link = [compiler, "-shared", *map(str, objects), str(openmp) if openmp else "-fopenmp", "-o", str(linked)]
-        result = _run(link)
-        if result.returncode != 0:
-            raise BuildError(f"linking failed: {_first_error(result.stderr)}")
+        runtime = str(openmp) if openmp else "-fopenmp"
+        _raise_if_failed(_run([compiler, "-shared", *objects, runtime, "-o", str(linked)]))
         linked.replace(library)
 
 
 def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
     try:
-        return subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)
+        return subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)  # noqa: S603
     except subprocess.TimeoutExpired as error:
         raise BuildError(f"{command[0]} took more than {_TIMEOUT_S} s") from error
+    except OSError as error:
+        raise BuildError(f"{command[0]} can't be run: {error.strerror}") from error
 
 
-def _first_error(output: str) -> str:
-    lines = output.strip().splitlines() or ["it gave no message"]
-    return next((line for line in lines if "error" in line), lines[0])
+def _raise_if_failed(result: subprocess.CompletedProcess[str]) -> None:
+    if result.returncode != 0:
+        lines = result.stderr.strip().splitlines() or ["it gave no message"]
+        telling = next((line for line in lines if "error" in line), lines[0])
+        raise BuildError(f"the compiler failed: {telling}")

@@ -1,4 +1,4 @@
-"""What this machine's processor offers: cores that may be used, instruction sets, compiler. No torch, no measurement."""
+"""What this machine's processor offers: usable cores, instruction sets, compiler. No torch, and nothing is measured."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ class Kernels(Protocol):
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
         """x [T, N] / rms(x) * weight [N]."""
 
-    def rope_and_store(
+    def rope_and_store(  # noqa: PLR0917  (one call a layer on the hot path)
         self,
         qkv: Tensor,
         cos_sin: Tensor,
@@ -110,7 +110,7 @@ class Kernels(Protocol):
         (cos of D/2 frequencies, then sin), then k and v are written to the pages at batch.slots.
         """
 
-    def attention(
+    def attention(  # noqa: PLR0917
         self,
         qkv: Tensor,
         batch: StepBatch,
@@ -120,8 +120,8 @@ class Kernels(Protocol):
         scale: float,
         window: int | None,
     ) -> Tensor:
-        """Causal attention of the q heads in qkv [T, (H + 2G) * D] over the pages → [T, H * D]. With `window` w, a token
-        at position p sees positions p - w + 1 to p.
+        """Causal attention of the q heads in qkv [T, (H + 2G) * D] over the pages → [T, H * D]. With `window` w, a
+        token at position p sees positions p - w + 1 to p.
         """
 
     def silu_mul(self, gate_up: Tensor) -> Tensor:

@@ -26,7 +26,7 @@ _SIGNATURES: dict[str, tuple[type | None, list[type]]] = {
 
 
 def load_library(path: Path) -> ctypes.CDLL:
-    """Load the library and declare its functions. Calls release the interpreter lock. Raises OSError if it can't load."""
+    """Load the library and declare its functions; calls release the interpreter lock. OSError if it can't be loaded."""
     library = ctypes.CDLL(str(path))
     for name, (result, arguments) in _SIGNATURES.items():
         function = getattr(library, name)
@@ -36,7 +36,7 @@ def load_library(path: Path) -> ctypes.CDLL:
 
 
 def openmp_libraries() -> set[str]:
-    """Paths of the OpenMP runtimes in this process; more than one would mean thread pools that spin against each other."""
+    """Paths of the OpenMP runtimes in this process; with more than one, thread pools would spin against each other."""
     names = ("libgomp", "libomp", "libiomp")
     lines = Path("/proc/self/maps").read_text().splitlines()
     paths = {line.split(maxsplit=5)[5] for line in lines if "/" in line}

@@ -12,6 +12,8 @@ from forebay.kernels.native import NativeKernels
 from forebay.kernels.torch_backend import TorchKernels
 
 _log = logging.getLogger(__name__)
+_VECTOR_SETS = (("avx512f", "avx512"), ("avx2", "avx2"), ("asimd", "neon"))
+"""Instruction sets in the order in which csrc/simd.h chooses, with their names in a backend's name."""
 
 
 def load_kernels(name: str = "auto") -> Kernels:
@@ -43,6 +45,3 @@ def _native() -> NativeKernels:
 def _instruction_set() -> str:
     flags = cpu_flags()
     return next((short for flag, short in _VECTOR_SETS if flag in flags), "generic")
-
-
-_VECTOR_SETS = (("avx512f", "avx512"), ("avx2", "avx2"), ("asimd", "neon"))

@@ -105,7 +105,7 @@ class NativeKernels:
         )
         return out
 
-    def rope_and_store(
+    def rope_and_store(  # noqa: PLR0917  (one call a layer on the hot path)
         self,
         qkv: Tensor,
         cos_sin: Tensor,
@@ -146,7 +146,7 @@ class NativeKernels:
             self._threads_for(qkv.numel()),
         )
 
-    def attention(
+    def attention(  # noqa: PLR0917
         self,
         qkv: Tensor,
         batch: StepBatch,
@@ -202,6 +202,11 @@ class NativeKernels:
             raise ValueError(f"a page to copy is outside the {pages.shape[0]} pages")
         page_bytes = pages.stride(0) * pages.itemsize
         self._library.forebay_copy_pages(pages.data_ptr(), numbers.data_ptr(), len(pairs), page_bytes)
+
+    def read(self, buffer: Tensor) -> None:
+        """Read an fp32 tensor once with all threads and do nothing with it: measures the machine's memory."""
+        check_tensor("buffer", buffer, torch.float32, (buffer.numel(),))
+        self._library.forebay_read(buffer.data_ptr(), buffer.numel(), self._threads)
 
     def _threads_for(self, values: int) -> int:
         return self._threads if values >= _SERIAL_VALUES else 1

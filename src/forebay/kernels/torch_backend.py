@@ -58,7 +58,7 @@ class TorchKernels:
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
         return x * torch.rsqrt(x.square().mean(dim=-1, keepdim=True) + eps) * weight
 
-    def rope_and_store(
+    def rope_and_store(  # noqa: PLR0917  (one call a layer on the hot path)
         self,
         qkv: Tensor,
         cos_sin: Tensor,
@@ -86,7 +86,7 @@ class TorchKernels:
         keys[page, :, :, offset] = k.to(layout.dtype)
         values[page, :, offset] = heads[:, query_heads + kv_heads :].to(layout.dtype)
 
-    def attention(
+    def attention(  # noqa: PLR0917
         self,
         qkv: Tensor,
         batch: StepBatch,

@@ -1,8 +1,8 @@
 // Linear layers and embedding over packed weights. Attention and row operations are elsewhere.
 //
 // Packed: panels [ceil(N / PANEL)][K][PANEL], zero-padded, each row of a panel ordered so that `load_pair` yields the
-// columns in order. Few rows: the panels are streamed from memory once for all rows. Many rows: a block of rows stays in
-// the second-level cache while the panels pass by.
+// columns in order. Few rows: the panels are streamed from memory once for all rows. Many rows: a block of rows stays
+// in the second-level cache while the panels pass by.
 #include <algorithm>
 
 #include "multiply.h"
@@ -137,8 +137,8 @@ extern "C" {
 int64_t forebay_panel() { return PANEL; }
 
 void forebay_linear(
-    const float* x, const void* panels, const float* bias, const float* residual, float* out, int64_t rows, int64_t outputs,
-    int64_t inputs, int bytes, int threads
+    const float* x, const void* panels, const float* bias, const float* residual, float* out, int64_t rows,
+    int64_t outputs, int64_t inputs, int bytes, int threads
 ) {
     if (bytes == 2)
         linear(Linear<bf16>{x, (const bf16*)panels, bias, residual, out, rows, outputs, inputs}, threads);

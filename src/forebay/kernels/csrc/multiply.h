@@ -6,7 +6,7 @@
 
 #include "simd.h"
 
-constexpr int PANEL = 2 * W;     // columns of a panel
+constexpr int PANEL = 2 * W;            // columns of a panel
 constexpr int ROWS = ACCUMULATORS / 2;  // most rows of a register tile
 
 // Panels that fit into the registers beside `rows` rows: enough chains to hide the latency of a multiply-add.
@@ -20,23 +20,28 @@ struct Tile {
     vf sum[MR][NP][2];
 };
 
-// tile += a[MR, k] · b[k, NP panels]. `a` has rows `a_row` apart; b's panels lie `b_panel` apart, their rows `b_row` apart.
+// Makes the compiler load what `p` points to again. It would keep a value for every row in a register across the
+// panels, and then have too few for the sums.
+INLINE void forget(const float*& p) { asm("" : "+r"(p)); }
+
+// tile += a[MR, k] · b[k, NP panels]. Rows of `a` lie `a_row` apart, panels of b `b_panel`, their rows `b_row`.
 template <int MR, int NP, class T>
 INLINE void multiply(
     Tile<MR, NP>& tile, const float* a, int64_t a_row, const T* b, int64_t b_panel, int64_t b_row, int64_t k
 ) {
 #pragma GCC unroll 2
     for (int64_t i = 0; i < k; i++) {
-        vf column[NP][2];
 #pragma GCC unroll 4
-        for (int p = 0; p < NP; p++) load_pair(b + p * b_panel + i * b_row, column[p][0], column[p][1]);
+        for (int p = 0; p < NP; p++) {
+            vf first, second;
+            const float* row = a + i;
+            if (p > 0) forget(row);
+            load_pair(b + p * b_panel + i * b_row, first, second);
 #pragma GCC unroll 12
-        for (int m = 0; m < MR; m++) {
-            vf x = splat(a[m * a_row + i]);
-#pragma GCC unroll 4
-            for (int p = 0; p < NP; p++) {
-                tile.sum[m][p][0] += x * column[p][0];
-                tile.sum[m][p][1] += x * column[p][1];
+            for (int m = 0; m < MR; m++) {
+                vf x = splat(row[m * a_row]);
+                tile.sum[m][p][0] += x * first;
+                tile.sum[m][p][1] += x * second;
             }
         }
     }

@@ -1,7 +1,7 @@
 // Vectors of W floats in GCC's vector extensions, bf16 conversion and exp. No operation on tensors.
 //
-// One source for AVX-512 (W = 16), AVX2 (8) and 128-bit sets such as NEON (4). Without -ffast-math the compiler keeps the
-// order of additions as written, which is what makes results independent of the batch.
+// One source for AVX-512 (W = 16), AVX2 (8) and 128-bit sets such as NEON (4). Without -ffast-math the compiler keeps
+// the order of additions as written, which is what makes results independent of the batch.
 #pragma once
 
 #include <cstdint>

@@ -1,0 +1,76 @@
+"""Measures what this machine can do at most: memory read and fp32 matrix products. Not a benchmark of a model.
+
+Decode is bound by the first, prefill by the second; other numbers are given as a share of these.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch.nn import functional
+
+from forebay.kernels.interface import Kernels
+from forebay.kernels.native import NativeKernels
+
+_READ_BYTES = 256 << 20
+"""Far more than the caches of one machine hold."""
+_SHAPES = ((512, 576, 1536), (512, 2048, 5632))
+"""Rows, inputs, outputs: the linear layers of a small and of a middling model."""
+
+
+@dataclass(frozen=True, slots=True)
+class MachineLimits:
+    """The best of several tries; other work on the machine makes them smaller."""
+
+    read_gbps: float
+    """10^9 bytes a second that all threads together read from memory."""
+    gemm_gflops: float
+    """10^9 floating-point operations a second of the fastest fp32 product, ours (bf16 weights) or torch's."""
+
+
+def measure_limits(kernels: Kernels, budget_s: float = 1.0) -> MachineLimits:
+    """Measure both, each for about `budget_s` seconds, with torch's number of threads."""
+    return MachineLimits(read_gbps=read_gbps(kernels, budget_s), gemm_gflops=gemm_gflops(kernels, budget_s))
+
+
+def read_gbps(kernels: Kernels, budget_s: float = 1.0) -> float:
+    """10^9 bytes a second read from memory by all threads."""
+    buffer = torch.zeros(_READ_BYTES // 4)
+
+    def read() -> None:
+        if isinstance(kernels, NativeKernels):
+            kernels.read(buffer)
+        else:
+            buffer.sum()
+
+    return _READ_BYTES / 1e9 / best_seconds(read, budget_s)
+
+
+def gemm_gflops(kernels: Kernels, budget_s: float = 1.0) -> float:
+    """10^9 operations a second of the best fp32 matrix product over the shapes and both implementations."""
+    share = budget_s / (2 * len(_SHAPES))
+    return max(_gflops(kernels, shape, share) for shape in _SHAPES)
+
+
+def _gflops(kernels: Kernels, shape: tuple[int, int, int], budget_s: float) -> float:
+    rows, inputs, outputs = shape
+    x, matrix = torch.randn(rows, inputs), torch.randn(outputs, inputs)
+    packed = kernels.pack(matrix, torch.bfloat16)
+    ours = best_seconds(lambda: kernels.linear(x, packed), budget_s)
+    theirs = best_seconds(lambda: functional.linear(x, matrix), budget_s)
+    return 2 * rows * inputs * outputs / 1e9 / min(ours, theirs)
+
+
+def best_seconds(work: Callable[[], object], budget_s: float) -> float:
+    """The shortest of the runs of `work` within about `budget_s` seconds (two at least), after one that warms up."""
+    work()
+    end = time.perf_counter() + budget_s
+    times: list[float] = []
+    while len(times) < 2 or time.perf_counter() < end:
+        started = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - started)
+    return min(times)
