@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import threading
 import time
 from collections.abc import Callable
@@ -14,7 +15,7 @@ import httpx2
 from fastapi import FastAPI
 from tests.api.fakes import FakeRouter
 
-from forebay.api import ApiConfig, bind, build_app, make_server, url_of
+from forebay.api import ApiConfig, build_app, make_server
 from forebay.recipe import Recipe
 
 
@@ -28,8 +29,8 @@ class Live:
 
     def __enter__(self) -> Self:
         self.app: FastAPI = build_app(self.router, self.recipe, self.config)
-        self._listener = bind(self.config)
-        self.url = url_of(self._listener)
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
         self._server = make_server(self.app, self.config)
         self._thread = threading.Thread(target=self._run, name="live-server")
         self._thread.start()

@@ -6,6 +6,7 @@ import json
 import re
 import socket
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx2
@@ -301,17 +302,30 @@ def test_silence_is_filled_before_and_within_an_answer(start: Callable[..., Live
             assert pings == 4
 
 
-def test_shutdown_ends_streams_and_aborts(recipe: Recipe) -> None:
-    from tests.api.fakes import FakeRouter
-
-    router = FakeRouter(recipe, hold_after=1)
-    with (
-        Live(router, recipe, ApiConfig(port=0, shutdown_grace_s=1)) as live,
-        live.http.stream("POST", "/v1/chat/completions", json={**CHAT, "stream": True}) as answer,
-    ):
-        next(answer.iter_lines())
+@pytest.mark.parametrize(("path", "body"), PATHS)
+def test_shutdown_ends_streams_with_an_error_and_aborts(
+    start: Callable[..., Live], path: str, body: dict[str, Any]
+) -> None:
+    live = start(hold_after=2)
+    with live.http.stream("POST", path, json={**body, "stream": True}) as answer:
+        lines = answer.iter_lines()
+        next(lines)
         live.stop()
-    assert len(router.aborted) == 1
+        rest = list(lines)
+    assert any("The server is stopping" in line for line in rest)
+    assert len(live.router.aborted) == 1
+
+
+def test_shutdown_answers_what_is_not_streamed(start: Callable[..., Live]) -> None:
+    live = start(hold_after=2)
+    with ThreadPoolExecutor(1) as pool:
+        pending = pool.submit(live.http.post, "/v1/messages", json=MESSAGE)
+        wait_for(lambda: live.router.release)
+        live.stop()
+        answer = pending.result(20)
+    assert answer.status_code == 503
+    assert "stopping" in error_of(answer)["message"]
+    assert len(live.router.aborted) == 1
 
 
 def test_request_ids_go_in_and_out(shared: Live) -> None:

@@ -4,6 +4,6 @@ from forebay.api.app import build_app
 from forebay.api.auth import check_bind
 from forebay.api.config import ApiConfig
 from forebay.api.logs import configure_logs
-from forebay.api.server import bind, make_server, url_of
+from forebay.api.server import make_server
 
-__all__ = ["ApiConfig", "bind", "build_app", "check_bind", "configure_logs", "make_server", "url_of"]
+__all__ = ["ApiConfig", "build_app", "check_bind", "configure_logs", "make_server"]

@@ -15,7 +15,7 @@ import msgspec
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from forebay.api.errors import Fault, fault_of, log_failure
+from forebay.api.errors import Fault, FaultError, fault_of, log_failure
 from forebay.api.generation import Delta, Generation, run_all
 from forebay.api.hangup import until_hangup
 from forebay.api.ports import RouterPort
@@ -123,8 +123,13 @@ class EventStream(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the events. Raises what ended the generations before the first event; nothing was sent then."""
-        error = await until_hangup(receive, self._pump(send))
-        if error is not None:
+        try:
+            error = await until_hangup(receive, self._pump(send))
+        except FaultError as stopping:
+            error = stopping
+        if error is not None and self._started:
+            await self._send(send, self._events([error]), more=False)
+        elif error is not None:
             raise error
 
     async def _pump(self, send: Send) -> Exception | None:

@@ -1,0 +1,138 @@
+"""The whole way, HTTP to weights and back: the official clients against a server with a real engine process."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import anthropic
+import openai
+import pytest
+import uvicorn
+from tests.api.live import wait_for
+
+from forebay.api import ApiConfig, build_app, make_server
+from forebay.cluster import WorkerOptions, local_worker
+from forebay.core.messages import IntegrityReport
+from forebay.recipe import Recipe
+from forebay.router import Router
+
+QUESTION: list[Any] = [{"role": "user", "content": "What is the capital of France? Answer in one short sentence."}]
+
+
+class EngineServer:
+    """A server with its own engine process, in a thread with a loop of its own."""
+
+    router: Router
+    server: uvicorn.Server
+
+    def __init__(self, recipe: Recipe) -> None:
+        self._recipe = recipe
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        self._ready = threading.Event()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), name="engine-server")
+
+    async def _serve(self) -> None:
+        options = WorkerOptions(model="smollm2", kv_memory=96 * 1024 * 1024, max_model_len=1024, threads=2)
+        try:
+            async with local_worker(options) as router:
+                self.router, self._loop = router, asyncio.get_running_loop()
+                self.server = make_server(build_app(router, self._recipe, ApiConfig()), ApiConfig())
+                self._ready.set()
+                await self.server.serve(sockets=[self._listener])
+        finally:
+            self._ready.set()
+
+    def __enter__(self) -> EngineServer:
+        self._thread.start()
+        self._ready.wait()
+        wait_for(lambda: self.server.started)
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        self.server.should_exit = True
+        self._thread.join(30)
+        self._listener.close()
+
+    def integrity(self) -> IntegrityReport:
+        """What the worker finds when it recounts its pages."""
+        return asyncio.run_coroutine_threadsafe(self.router.check_integrity(), self._loop).result(30)
+
+
+@pytest.fixture(scope="module")
+def engine(recipe: Recipe) -> Iterator[EngineServer]:
+    with EngineServer(recipe) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def client(engine: EngineServer) -> Iterator[openai.OpenAI]:
+    with openai.OpenAI(base_url=f"{engine.url}/v1", api_key="none", timeout=120, max_retries=0) as made:
+        yield made
+
+
+def test_both_protocols_give_the_same_answer(engine: EngineServer, client: openai.OpenAI) -> None:
+    chat = client.chat.completions.create(model="smollm2", messages=QUESTION, temperature=0, max_tokens=24)
+    text = chat.choices[0].message.content or ""
+    assert "Paris" in text
+    with (
+        anthropic.Anthropic(base_url=engine.url, api_key="none", timeout=120) as other,
+        other.messages.stream(
+            model="smollm2", messages=QUESTION, max_tokens=24, extra_body={"temperature": 0}
+        ) as stream,
+    ):
+        assert "".join(stream.text_stream) == text
+        usage = stream.get_final_message().usage
+    assert chat.usage is not None
+    assert (usage.cache_read_input_tokens or 0) > 0, "the prompt's pages are there since the first answer"
+    assert usage.input_tokens + (usage.cache_read_input_tokens or 0) == chat.usage.prompt_tokens
+
+
+def test_a_seed_repeats_a_text(client: openai.OpenAI) -> None:
+    texts = [
+        client.chat.completions.create(model="smollm2", messages=QUESTION, temperature=1, seed=seed, max_tokens=12)
+        for seed in (7, 7, 8)
+    ]
+    first, again, other = (t.choices[0].message.content for t in texts)
+    assert first == again != other
+
+
+def test_scores_of_a_prompt_and_its_continuation(client: openai.OpenAI) -> None:
+    answer = client.completions.create(
+        model="smollm2", prompt="The capital of France is", echo=True, logprobs=2, max_tokens=1, temperature=0
+    )
+    logprobs = answer.choices[0].logprobs
+    assert logprobs is not None
+    assert answer.choices[0].text == "The capital of France is Paris"
+    assert logprobs.token_logprobs is not None
+    assert all(p <= 0 for p in logprobs.token_logprobs[1:])
+    assert logprobs.top_logprobs is not None
+    assert logprobs.top_logprobs[-1][" Paris"] == max(logprobs.top_logprobs[-1].values())
+
+
+def test_hang_up_frees_every_page(engine: EngineServer, client: openai.OpenAI) -> None:
+    stream = client.completions.create(
+        model="smollm2", prompt="Once upon a time", max_tokens=900, stream=True, extra_body={"ignore_eos": True}
+    )
+    for count, _ in enumerate(stream):
+        if count == 3:
+            break
+    stream.close()
+    wait_for(lambda: engine.router.in_flight == 0)
+    wait_for(lambda: engine.integrity().sequences == 0, 30)
+    report = engine.integrity()
+    assert (report.problems, report.pages_used) == ([], 0)
+
+
+def test_stop_string_across_tokens_frees_every_page(engine: EngineServer, client: openai.OpenAI) -> None:
+    answer = client.completions.create(
+        model="smollm2", prompt="1, 2, 3, 4,", max_tokens=200, temperature=0, stop=["8, 9"]
+    )
+    assert answer.choices[0].text == " 5, 6, 7, "
+    assert answer.choices[0].finish_reason == "stop"
+    wait_for(lambda: engine.integrity().sequences == 0, 30)
+    assert engine.integrity().problems == []
