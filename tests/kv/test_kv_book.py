@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
 from forebay.kv import KvBook, SequencePages, page_root
@@ -172,15 +174,27 @@ def test_fits_counts_cached_hits_that_would_be_taken() -> None:
 
 
 def test_freed_by_counts_shared_pages_once_all_holders_are_seen() -> None:
-    from collections import Counter
-
     book = KvBook(10)
     first = computed(book, PROMPT)
     second = book.fork(first, 40)
     book.grow(second, 40, 41)
+    book.settle()
     seen: Counter[int] = Counter()
     assert book.freed_by(first, seen) == 1
     assert book.freed_by(second, seen) == 3
+
+
+def test_freed_by_leaves_out_pages_that_a_planned_copy_reads() -> None:
+    book = KvBook(10, prefix_cache=False)
+    first = computed(book, PROMPT)
+    second = book.fork(first, 40)
+    book.grow(second, 40, 41)
+    before = book.available
+    seen: Counter[int] = Counter()
+    expected = book.freed_by(second, seen) + book.freed_by(first, seen)
+    book.release(second)
+    book.release(first)
+    assert book.available - before == expected == 3
 
 
 def test_a_look_follows_what_the_index_gains_and_loses() -> None:

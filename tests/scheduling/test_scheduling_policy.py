@@ -231,6 +231,20 @@ def test_a_higher_priority_takes_pages_from_a_lower_one() -> None:
     assert len(driver.ended) == 2
 
 
+def test_a_preempted_row_takes_its_page_copies_with_it() -> None:
+    driver = Driver(8, prefix_cache=False, max_model_len=128)
+    driver.add(request("batch", 40, 20, n=2, priority=Priority.BACKGROUND_BATCH))
+    driver.step()
+    driver.add(request("normal", 100, 5))
+    plan = driver.step()
+    assert plan is not None
+    assert (names(plan), plan.copies) == (["normal"], [])
+    assert len(plan.preempted) == 2
+    assert all(sequence.computed == 0 and not sequence.pages.numbers for sequence in plan.preempted)
+    driver.run()
+    assert len(driver.ended) == 3
+
+
 def test_a_higher_priority_takes_a_row_from_a_lower_one() -> None:
     driver = Driver(max_running=1)
     driver.add(request("batch", 100, 20, priority=Priority.BACKGROUND_BATCH))
@@ -253,6 +267,18 @@ def test_equals_are_not_preempted_for_a_newcomer_and_nothing_is_moved_in_vain() 
     assert set(names(plan)) == {"critical", "batch"}
     driver.run()
     assert len(driver.ended) == 4
+
+
+def test_an_equal_is_no_victim_even_beside_a_lower_one() -> None:
+    driver = Driver(8, prefix_cache=False, max_model_len=128)
+    driver.add(request("equal", 60, 20))
+    driver.add(request("batch", 20, 20, priority=Priority.BACKGROUND_BATCH))
+    driver.step()
+    assert driver.scheduler.running == 2
+    driver.add(request("big", 120, 5))
+    plan = driver.step()
+    assert plan is not None
+    assert plan.preempted == []
 
 
 def test_an_overdue_request_is_not_passed_by_younger_ones() -> None:

@@ -184,7 +184,7 @@ class KvBook:
         freed = 0
         for number in pages.numbers:
             seen[number] += 1
-            freed += seen[number] == self._pool.holders[number]
+            freed += seen[number] == self._pool.holders[number] and not self._pool.pinned(number)
         return freed
 
     def check(self) -> list[str]:

@@ -72,6 +72,10 @@ class PagePool:
         """Keep the page's content until `unpin_all`, whoever releases it: a copy from it is planned."""
         self._pins[number] = self._pins.get(number, 0) + 1
 
+    def pinned(self, number: int) -> bool:
+        """Whether a copy from the page is planned, so that its last holder does not make it available."""
+        return number in self._pins
+
     def unpin_all(self) -> None:
         """The planned copies are done or dropped."""
         pins, self._pins = self._pins, {}
