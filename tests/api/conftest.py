@@ -36,20 +36,33 @@ def shared(recipe: Recipe) -> Iterator[Live]:
     from tests.api.fakes import FakeRouter
     from tests.api.live import Live
 
-    with Live(FakeRouter(recipe), recipe, ApiConfig(port=0)) as live:
+    with Live(FakeRouter(recipe), recipe, ApiConfig()) as live:
+        yield live
+
+
+@pytest.fixture(scope="session")
+def _plain(recipe: Recipe) -> Iterator[Live]:
+    from tests.api.fakes import FakeRouter
+    from tests.api.live import Live
+
+    with Live(FakeRouter(recipe), recipe, ApiConfig()) as live:
         yield live
 
 
 @pytest.fixture
-def start(recipe: Recipe) -> Iterator[Callable[..., Live]]:
-    """Starts a server: keyword arguments are the router's, `config` the API's."""
+def start(recipe: Recipe, _plain: Live) -> Iterator[Callable[..., Live]]:
+    """Gives a server: keyword arguments are the router's, `config` the API's. With a config it is a new server; without
+    one it is always the same, with a router that has forgotten what was before.
+    """
     from tests.api.fakes import FakeRouter
     from tests.api.live import Live
 
     with ExitStack() as stack:
 
         def make(config: ApiConfig | None = None, **router: Any) -> Live:
-            chosen = config or ApiConfig(port=0, shutdown_grace_s=1)
-            return stack.enter_context(Live(FakeRouter(recipe, **router), recipe, chosen))
+            if config is not None:
+                return stack.enter_context(Live(FakeRouter(recipe, **router), recipe, config))
+            _plain.router.reset(**router)
+            return _plain
 
         yield make

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from forebay.core.errors import ForebayError
 from forebay.core.messages import ModelInfo, TokenLogprobs, TokenOutput, TopLogprob, WorkerStats
@@ -47,6 +48,12 @@ class FakeRouter:
     aborted: list[str] = field(default_factory=list)
     release: asyncio.Event | None = None
     """Made in the server's loop; setting it ends the silence."""
+
+    def reset(self, **fields: Any) -> None:
+        """Behave as one made anew with these fields."""
+        fresh = FakeRouter(self.recipe, **fields)
+        fresh.on_stats = self.on_stats
+        vars(self).update(vars(fresh))
 
     async def generate(self, request: GenerateRequest) -> AsyncGenerator[TokenOutput, None]:
         """The answer, one token an output."""

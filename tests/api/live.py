@@ -59,7 +59,7 @@ def wait_for(condition: Callable[[], object], seconds: float = 10.0) -> None:
     end = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > end:
-            raise AssertionError("it did not happen")
+            raise AssertionError("it did not happen in time")
         time.sleep(0.005)
 
 

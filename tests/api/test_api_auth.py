@@ -132,7 +132,7 @@ def test_priority_then_tier_then_default_below_the_ceiling() -> None:
 
 
 def test_server_with_keys(start: Callable[..., Live], key_file: Path) -> None:
-    live = start(ApiConfig(port=0, api_keys=("plain",), api_key_file=key_file))
+    live = start(ApiConfig(api_keys=("plain",), api_key_file=key_file))
     for path in ("/health", "/ping", "/metrics", "/docs", "/openapi.json"):
         assert live.http.get(path).status_code == 200
     for path in ("/v1/models", "/version", "/nowhere"):
@@ -150,12 +150,12 @@ def test_server_with_keys(start: Callable[..., Live], key_file: Path) -> None:
 
 
 def test_body_is_not_read_without_a_key(start: Callable[..., Live]) -> None:
-    live = start(ApiConfig(port=0, api_keys=("k",), max_body_bytes=10))
+    live = start(ApiConfig(api_keys=("k",), max_body_bytes=10))
     assert live.http.post("/v1/chat/completions", content=b"x" * 1000).status_code == 401
 
 
 def test_official_clients_see_their_own_errors(start: Callable[..., Live]) -> None:
-    live = start(ApiConfig(port=0, api_keys=("k",)))
+    live = start(ApiConfig(api_keys=("k",)))
     with openai.OpenAI(base_url=f"{live.url}/v1", api_key="wrong") as client, pytest.raises(openai.AuthenticationError):
         client.models.list()
     with anthropic.Anthropic(base_url=live.url, api_key="wrong") as other, pytest.raises(anthropic.AuthenticationError):
@@ -165,7 +165,7 @@ def test_official_clients_see_their_own_errors(start: Callable[..., Live]) -> No
 
 
 def test_tenant_and_priority_come_from_the_key(start: Callable[..., Live], key_file: Path) -> None:
-    live = start(ApiConfig(port=0, api_key_file=key_file))
+    live = start(ApiConfig(api_key_file=key_file))
     alpha, nightly = ({"x-api-key": f"{name}-secret"} for name in ("alpha", "nightly"))
     post = live.http.post
     assert post("/v1/chat/completions", json=CHAT, headers=alpha).status_code == 200

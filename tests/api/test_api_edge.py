@@ -102,7 +102,7 @@ def test_unforeseen_failure_tells_nothing_of_the_inside(
 
 @pytest.mark.parametrize(("path", "body"), PATHS)
 def test_deadline_is_504_and_aborts(start: Callable[..., Live], path: str, body: dict[str, Any]) -> None:
-    live = start(ApiConfig(port=0, request_timeout_s=0.05), hold_after=0)
+    live = start(ApiConfig(request_timeout_s=0.05), hold_after=0)
     answer = live.http.post(path, json=body)
     assert answer.status_code == 504
     assert "0.05 seconds" in error_of(answer)["message"]
@@ -117,7 +117,7 @@ def test_wrong_model_is_404(shared: Live, path: str, body: dict[str, Any]) -> No
 
 
 def test_aliases_are_models_too(start: Callable[..., Live]) -> None:
-    live = start(ApiConfig(port=0, served_model_names=("gpt-4o", "claude")))
+    live = start(ApiConfig(served_model_names=("gpt-4o", "claude")))
     for name in ("gpt-4o", "claude", "smollm2"):
         assert live.http.post("/v1/chat/completions", json={**CHAT, "model": name}).json()["model"] == "gpt-4o"
         assert live.http.get(f"/v1/models/{name}").json()["id"] == name
@@ -240,7 +240,7 @@ def _pieces(total: int) -> Iterator[bytes]:
 
 @pytest.mark.parametrize("path", ["/v1/messages", "/v1/chat/completions"])
 def test_body_limit_counts_what_is_declared_and_what_comes(start: Callable[..., Live], path: str) -> None:
-    live = start(ApiConfig(port=0, max_body_bytes=10_000))
+    live = start(ApiConfig(max_body_bytes=10_000))
     headers = {"content-type": "application/json"}
     for content in (b" " * 10_001, _pieces(20_000)):
         answer = live.http.post(path, content=content, headers=headers)
@@ -251,7 +251,7 @@ def test_body_limit_counts_what_is_declared_and_what_comes(start: Callable[..., 
 
 
 def test_slow_body_is_408(start: Callable[..., Live]) -> None:
-    live = start(ApiConfig(port=0, body_timeout_s=0.05))
+    live = start(ApiConfig(body_timeout_s=0.05))
     with socket.create_connection(("127.0.0.1", int(live.url.rpartition(":")[2])), timeout=10) as raw:
         raw.sendall(
             b"POST /v1/messages HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{"
@@ -261,7 +261,7 @@ def test_slow_body_is_408(start: Callable[..., Live]) -> None:
 
 
 def test_message_and_prompt_counts_are_bounded(start: Callable[..., Live]) -> None:
-    live = start(ApiConfig(port=0, max_messages=2, max_prompts=2))
+    live = start(ApiConfig(max_messages=2, max_prompts=2))
     messages = [{"role": "user", "content": "a"}] * 3
     for path, body in (("/v1/chat/completions", CHAT), ("/v1/messages", MESSAGE)):
         answer = live.http.post(path, json={**body, "messages": messages})
@@ -274,7 +274,7 @@ def test_message_and_prompt_counts_are_bounded(start: Callable[..., Live]) -> No
 @pytest.mark.parametrize(("path", "body"), PATHS)
 @pytest.mark.parametrize("stream", [False, True])
 def test_hang_up_aborts(start: Callable[..., Live], path: str, body: dict[str, Any], stream: bool) -> None:
-    live = start(hold_after=2)
+    live = start(ApiConfig(), hold_after=2)
     content = json.dumps({**body, "stream": stream}).encode()
     head = (
         f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(content)}\r\n\r\n"
@@ -292,7 +292,7 @@ def test_hang_up_aborts(start: Callable[..., Live], path: str, body: dict[str, A
 
 def test_silence_is_filled_before_and_within_an_answer(start: Callable[..., Live]) -> None:
     for hold, path, body in ((0, "/v1/messages", MESSAGE), (1, "/v1/chat/completions", CHAT)):
-        live = start(ApiConfig(port=0, keepalive_s=0.02), hold_after=hold)
+        live = start(ApiConfig(keepalive_s=0.02), hold_after=hold)
         with live.http.stream("POST", path, json={**body, "stream": True}) as answer:
             pings = 0
             for line in answer.iter_lines():
@@ -306,7 +306,7 @@ def test_silence_is_filled_before_and_within_an_answer(start: Callable[..., Live
 def test_shutdown_ends_streams_with_an_error_and_aborts(
     start: Callable[..., Live], path: str, body: dict[str, Any]
 ) -> None:
-    live = start(hold_after=2)
+    live = start(ApiConfig(shutdown_grace_s=0), hold_after=2)
     with live.http.stream("POST", path, json={**body, "stream": True}) as answer:
         lines = answer.iter_lines()
         next(lines)
@@ -317,7 +317,7 @@ def test_shutdown_ends_streams_with_an_error_and_aborts(
 
 
 def test_shutdown_answers_what_is_not_streamed(start: Callable[..., Live]) -> None:
-    live = start(hold_after=2)
+    live = start(ApiConfig(shutdown_grace_s=0), hold_after=2)
     with ThreadPoolExecutor(1) as pool:
         pending = pool.submit(live.http.post, "/v1/messages", json=MESSAGE)
         wait_for(lambda: live.router.release)

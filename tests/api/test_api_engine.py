@@ -76,13 +76,13 @@ def client(engine: EngineServer) -> Iterator[openai.OpenAI]:
 
 
 def test_both_protocols_give_the_same_answer(engine: EngineServer, client: openai.OpenAI) -> None:
-    chat = client.chat.completions.create(model="smollm2", messages=QUESTION, temperature=0, max_tokens=24)
+    chat = client.chat.completions.create(model="smollm2", messages=QUESTION, temperature=0, max_tokens=10)
     text = chat.choices[0].message.content or ""
     assert "Paris" in text
     with (
         anthropic.Anthropic(base_url=engine.url, api_key="none", timeout=120) as other,
         other.messages.stream(
-            model="smollm2", messages=QUESTION, max_tokens=24, extra_body={"temperature": 0}
+            model="smollm2", messages=QUESTION, max_tokens=10, extra_body={"temperature": 0}
         ) as stream,
     ):
         assert "".join(stream.text_stream) == text
@@ -94,7 +94,7 @@ def test_both_protocols_give_the_same_answer(engine: EngineServer, client: opena
 
 def test_a_seed_repeats_a_text(client: openai.OpenAI) -> None:
     texts = [
-        client.chat.completions.create(model="smollm2", messages=QUESTION, temperature=1, seed=seed, max_tokens=12)
+        client.chat.completions.create(model="smollm2", messages=QUESTION, temperature=1, seed=seed, max_tokens=6)
         for seed in (7, 7, 8)
     ]
     first, again, other = (t.choices[0].message.content for t in texts)

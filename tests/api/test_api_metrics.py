@@ -8,6 +8,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from tests.api.live import Live
 
+from forebay.api import ApiConfig
 from forebay.api.metrics import ApiMetrics
 from forebay.api.observe import RequestObserver
 from forebay.core.messages import StepSample, TokenOutput, WorkerStats
@@ -82,7 +83,7 @@ def test_cut_generations_count_as_cut_only() -> None:
 
 
 def test_scrape_of_a_running_server(start: Callable[..., Live]) -> None:
-    live = start()
+    live = start(ApiConfig())
     chat = {"model": "smollm2", "messages": [{"role": "user", "content": "Hi"}]}
     live.http.post("/v1/chat/completions", json=chat)
     live.http.get("/made/up/path")

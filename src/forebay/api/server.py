@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import uvicorn
 from fastapi import FastAPI
 
@@ -13,8 +15,8 @@ _BACKLOG = 2048
 def make_server(app: FastAPI, config: ApiConfig) -> uvicorn.Server:
     """A server that the caller runs: `await server.serve(sockets=[listener])`.
 
-    Ctrl-C or SIGTERM, or `should_exit` set to True, lets running requests finish for `shutdown_grace_s` (at least one
-    second) and then cancels them: their generations are aborted, and their clients are told.
+    Ctrl-C or SIGTERM, or `should_exit` set to True, lets running requests finish for `shutdown_grace_s` (whole seconds,
+    rounded up) and then cancels them: their generations are aborted, and their clients are told.
     """
     options = uvicorn.Config(
         app,
@@ -24,7 +26,7 @@ def make_server(app: FastAPI, config: ApiConfig) -> uvicorn.Server:
         ws="none",
         server_header=False,
         backlog=_BACKLOG,
-        timeout_graceful_shutdown=max(1, round(config.shutdown_grace_s)),
+        timeout_graceful_shutdown=math.ceil(config.shutdown_grace_s),
         h11_max_incomplete_event_size=64 * 1024,
     )
     return uvicorn.Server(options)
