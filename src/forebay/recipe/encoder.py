@@ -17,6 +17,7 @@ from forebay.recipe.pieces import Control, Piece, Text, Words
 from forebay.recipe.vocabulary import Prefix, Vocabulary
 
 _CACHED_WORDS: Final = 1024
+_STARTS: Final = ("What", "a", "1", "(", "\u00e9", "\u4e00", '"', "#")
 
 
 class PromptEncoder:
@@ -26,6 +27,7 @@ class PromptEncoder:
         self._vocabulary = vocabulary
         self._delimiters = delimiters or Delimiters(vocabulary, ())
         self._words: dict[tuple[str, bool], list[int]] = {}
+        self._closing: dict[str, bool] = {}
 
     def encode(self, pieces: Iterable[Piece]) -> Prompt:
         """Return the ids and spans. The model's BOS is put first when it expects one and the pieces have none."""
@@ -67,7 +69,17 @@ class PromptEncoder:
         return [group for group in groups if group]
 
     def _closes(self, piece: Words | Text) -> bool:
-        return isinstance(piece, Words) and piece.text.endswith("\n") and self._vocabulary.prefix is Prefix.NONE
+        """Whether the words end a line, and text that begins with no space has the same ids behind them either way."""
+        if not isinstance(piece, Words) or not piece.text.endswith("\n") or self._vocabulary.prefix is not Prefix.NONE:
+            return False
+        known = self._closing.get(piece.text)
+        if known is None:
+            plain = self._vocabulary.plain_ids
+            alone = plain(piece.text)
+            known = all(plain(piece.text + start) == alone + plain(start) for start in _STARTS)
+            if len(self._closing) < _CACHED_WORDS:
+                self._closing[piece.text] = known
+        return known
 
     def _add_one(self, build: _Builder, piece: Words | Text, continued: bool) -> None:
         if isinstance(piece, Text):

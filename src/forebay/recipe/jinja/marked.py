@@ -8,6 +8,7 @@ that joins strings by itself) returns a plain `str`, and from that no control to
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from operator import index
 from typing import Any, Final, SupportsIndex
 
 from forebay.core.prompt import Origin
@@ -59,7 +60,7 @@ class Marked(str):
         return concat((other, self))
 
     def __mul__(self, count: SupportsIndex) -> Marked:
-        times = max(count.__index__(), 0)
+        times = max(index(count), 0)
         _bound(len(self) * times)
         return Marked(super().__mul__(times), self.marks * times)
 
@@ -68,7 +69,7 @@ class Marked(str):
     def __getitem__(self, key: SupportsIndex | slice) -> Marked:
         if isinstance(key, slice):
             return Marked(super().__getitem__(key), self.marks[key])
-        at = key.__index__()
+        at = index(key)  # TypeError for a key that is no number, which Jinja expects
         return Marked(super().__getitem__(at), bytes((self.marks[at],)))
 
     def __iter__(self) -> Iterator[Marked]:
