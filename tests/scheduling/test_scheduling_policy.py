@@ -9,6 +9,7 @@ from forebay.core.errors import ConfigError, ContextLengthError, InvalidRequestE
 from forebay.core.request import FinishReason, Priority
 from forebay.kv import KvBook
 from forebay.scheduling import Scheduler, SchedulerConfig, StepPlan, StepTimeModel
+from forebay.scheduling.classes import LengthClasses
 
 
 def names(plan: StepPlan | None) -> list[str]:
@@ -137,7 +138,7 @@ def test_no_priority_starves() -> None:
 
 
 def test_the_second_of_two_equal_prompts_waits_for_the_first_one_s_pages() -> None:
-    driver = Driver()
+    driver = Driver(max_step_s=10.0)
     driver.add(request("a", [5] * 120, 1))
     driver.add(request("b", [5] * 120, 1))
     assert tokens(driver.step()) == {"a": 120}
@@ -279,6 +280,39 @@ def test_an_equal_is_no_victim_even_beside_a_lower_one() -> None:
     plan = driver.step()
     assert plan is not None
     assert plan.preempted == []
+
+
+def test_what_waits_for_room_holds_back_lower_priorities_but_not_shorter_equals() -> None:
+    driver = Driver(10, prefix_cache=False, max_model_len=160, class_bounds=(32, 64, 128))
+    driver.add(request("running", 60, 20))
+    driver.step()
+    driver.add(request("big", 120, 5))
+    driver.add(request("batch", 20, 5, priority=Priority.BACKGROUND_BATCH))
+    assert names(driver.step()) == ["running"], "the batch request would fit, but would delay the big one"
+    driver.add(request("short", 20, 5))
+    assert names(driver.step()) == ["running", "short"]
+
+
+def test_a_sequence_that_was_put_back_waits_for_more_room_than_it_needs() -> None:
+    driver = Driver(12, prefix_cache=False, max_model_len=192)
+    driver.add(request("a", 80, 90))
+    driver.add(request("b", 48, 90))
+    while driver.step() is not None:
+        pass
+    assert driver.scheduler.stats().preemptions == 1
+
+
+def test_classes_earn_only_from_chunks_that_are_no_more_urgent() -> None:
+    classes = LengthClasses((10,), 0.5, 16)
+    for _ in range(4):
+        classes.account([(0, 1, 32)], {1: 2})
+    assert not classes.owed(1)
+    classes.account([(0, 2, 32)], {1: 2})
+    assert classes.owed(1)
+    classes.account([(0, 2, 32), (1, 2, 16)], {1: 2})
+    assert classes.owed(1), "what it earned and what it got cancel out"
+    classes.account([], {})
+    assert not classes.owed(1), "nobody waits there any more"
 
 
 def test_an_overdue_request_is_not_passed_by_younger_ones() -> None:

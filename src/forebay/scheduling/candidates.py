@@ -8,16 +8,6 @@ from heapq import heappop, heappush
 from forebay.scheduling.sequence import Sequence
 from forebay.scheduling.state import State
 
-_OVERDUE_LEVELS = 4
-"""After so many times `aging_s` in the queue a request has risen past every priority: nobody younger goes before it."""
-_NO_PLACE = (0.0, 0, 0)
-
-
-def overdue(state: State, sequence: Sequence, now: float) -> bool:
-    """Whether a waiting sequence has gone without service for so long that younger ones must not be admitted before
-    it."""
-    return not sequence.slots and sequence.unserved(now) >= _OVERDUE_LEVELS * state.config.aging_s
-
 
 class Candidates:
     """Within a length class: by effective priority, then arrival. Between classes: by the best priority that was asked
@@ -72,10 +62,7 @@ class Candidates:
         """The length class by what is left to compute."""
         return self._state.classes.of(sequence.remaining) if sequence.slots else sequence.length_class
 
-    def _key(self, length_class: int) -> tuple[int, int, tuple[float, int, int], int]:
-        level, place, first = self._groups[length_class][0]
+    def _key(self, length_class: int) -> tuple[int, bool, int]:
         if self._state.classes.owed(length_class):
-            return level, 0, _NO_PLACE, length_class
-        if overdue(self._state, first, self._now):
-            return level, 1, place, length_class
-        return self._priorities[length_class], 2, _NO_PLACE, length_class
+            return self._groups[length_class][0][0], False, length_class
+        return self._priorities[length_class], True, length_class

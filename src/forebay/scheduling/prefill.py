@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from forebay.scheduling.admission import admit
 from forebay.scheduling.budget import ChunkBudget
-from forebay.scheduling.candidates import Candidates, overdue
+from forebay.scheduling.candidates import Candidates
 from forebay.scheduling.draft import Draft
 from forebay.scheduling.sequence import Sequence
 from forebay.scheduling.state import State
+
+_OVERDUE_LEVELS = 4
+"""After so many times `aging_s` without service a request has risen past every priority."""
 
 
 class PrefillStage:
@@ -93,7 +96,8 @@ class PrefillStage:
     def _hold_back_others(self, sequence: Sequence) -> None:
         level = self._state.level(sequence, self._draft.now)
         self._held_level = level if self._held_level is None else min(level, self._held_level)
-        if overdue(self._state, sequence, self._draft.now) and self._held_place is None:
+        overdue = sequence.unserved(self._draft.now) >= _OVERDUE_LEVELS * self._state.config.aging_s
+        if overdue and self._held_place is None:
             self._held_place = sequence.place
 
     def _account(self) -> None:
