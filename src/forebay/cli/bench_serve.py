@@ -141,7 +141,7 @@ def table(full: dict[str, Any], metrics: Sequence[str], percentiles: Sequence[st
     """The report for people: totals, then one line a latency in milliseconds."""
     lines = [
         f"{full['completed']} requests completed, {full['failed']} failed, in {full['duration']:.2f} s "
-        f"({full['request_throughput']:.2f} a second, at most {full['max_concurrent_requests']} at once)",
+        f"({full['request_throughput']:.2f} a second)",
         f"prompt tokens {full['total_input_tokens']:,}, answer tokens {full['total_output_tokens']:,}: "
         f"{full['output_throughput']:.1f} answer tokens/s, {full['total_token_throughput']:.1f} of both",
     ]

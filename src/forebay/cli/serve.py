@@ -1,8 +1,8 @@
 """`forebay serve`: its options. What runs then is in `serving`.
 
-Ctrl-C or SIGTERM stop the server within seconds: running requests get a short time to finish. A second Ctrl-C ends it
-at once; the engine's process sees that this one is gone and ends too. When the engine dies, the server says so, answers
-/health with 503 until it is down, and ends with exit code 1.
+Ctrl-C or SIGTERM stop the server within seconds: running requests get a short time to finish, then their clients are
+told. A second Ctrl-C does not wait for them, a third ends this process where it stands. When the engine dies, the
+server says so, answers /health with 503 until it is down, and ends with exit code 1.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class HttpOptions:
     """Most messages in one conversation."""
     request_timeout: Seconds = 3600.0
     """Seconds after which an unfinished request is ended."""
-    shutdown_grace: SecondsOrZero = 2.0
+    shutdown_grace: SecondsOrZero = 1.0
     """Seconds that running requests get to finish when the server is told to stop."""
     log_level: LogLevel = "warning"
     """What the server logs to stderr."""

@@ -21,7 +21,7 @@ from forebay.cli.serve import HttpOptions
 from forebay.cli.startup import local_url, start_report
 from forebay.cli.worker import worker_options
 from forebay.cluster import WorkerOptions, local_worker
-from forebay.core.errors import ConfigError
+from forebay.core.errors import ConfigError, EngineUnavailableError
 from forebay.models import ModelSource, describe, resolve
 from forebay.recipe import Recipe
 from forebay.router import Router
@@ -86,16 +86,19 @@ def api_config(http: HttpOptions) -> ApiConfig:
 
 
 class Stop:
-    """What the first and the second signal do, and the exit code that they lead to."""
+    """What signals do. The first ends the server gently, the second without waiting for requests, the third at once.
+
+    While the engine is still being started, the first cancels that.
+    """
 
     def __init__(self) -> None:
         self.exit_code = 0
+        self.asked = False
         self._server: uvicorn.Server | None = None
-        self._asked = False
 
     @contextlib.contextmanager
     def installed(self, task: asyncio.Task[object]) -> Iterator[None]:
-        """Take SIGINT and SIGTERM: until a server is `attached` they cancel `task`, then they end the server."""
+        """Take SIGINT and SIGTERM; until a server is `attached` they cancel `task`."""
         loop = asyncio.get_running_loop()
         for number in _SIGNALS:
             loop.add_signal_handler(number, self._signalled, number, task)
@@ -106,19 +109,25 @@ class Stop:
                 loop.remove_signal_handler(number)
 
     def attach(self, server: uvicorn.Server) -> None:
-        """From now on the first signal ends this server gently."""
+        """From now on the first signal ends this server."""
         self._server = server
 
     def _signalled(self, number: signal.Signals, task: asyncio.Task[object]) -> None:
-        if self._asked:
-            os._exit(128 + number)
-        self._asked = True
+        if self.asked:
+            self._hurry(number)
+            return
+        self.asked = True
         self.exit_code = 130 if number == signal.SIGINT else 0
-        console.notice("forebay: stopping (Ctrl-C again ends at once)")
+        console.notice("forebay: stopping (Ctrl-C again does not wait for running requests)")
         if self._server is None:
             task.cancel()
         else:
             self._server.should_exit = True
+
+    def _hurry(self, number: signal.Signals) -> None:
+        if self._server is None or self._server.force_exit:
+            os._exit(128 + number)
+        self._server.force_exit = True
 
 
 class _Server(uvicorn.Server):
@@ -144,10 +153,12 @@ async def _serve(
             config = describe(source)
             url = local_url(http.host, sock.getsockname()[1])
             console.notice(start_report(router.model, config, options, url, keys))
-            watching = tasks.create_task(_end_with_engine(router, server))
+            watching = tasks.create_task(_end_with_engine(router, server, stop))
             await server.serve([sock])
             watching.cancel()
-            return stop.exit_code if router.healthy else 1
+            # What a hurried end left running ends now, while the engine can still be told.
+            router.fail(EngineUnavailableError("The server has stopped."))
+            return stop.exit_code if stop.asked else 1
     raise RuntimeError("a task group swallowed an error")
 
 
@@ -174,9 +185,11 @@ def _prepare(source: ModelSource, http: HttpOptions) -> tuple[Callable[[Router],
     return lambda router: _Server(make_server(build_app(router, recipe, config), config).config), keys
 
 
-async def _end_with_engine(router: Router, server: uvicorn.Server) -> None:
+async def _end_with_engine(router: Router, server: uvicorn.Server, stop: Stop) -> None:
     """Ends the server when the engine is gone; until its last answer is out, /health says 503."""
     while router.healthy:  # noqa: ASYNC110 (the router has no event for it)
         await asyncio.sleep(_HEALTH_CHECK_S)
+    if stop.asked:
+        return
     console.fail("The engine's process died (its last words, if any, are above), so the server ends. Start it again.")
     server.should_exit = True
