@@ -9,8 +9,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from forebay.api.openai_types import PriorityField, Wire
+from forebay.api.openai_types import PriorityField
 from forebay.api.parts import CacheControl, TextPart
+from forebay.api.wire import Items, Wire
 
 
 class Metadata(Wire):
@@ -23,15 +24,15 @@ class AnthropicMessage(Wire):
     """One message; content is text or text blocks. `system` may stand among the others."""
 
     role: Literal["user", "assistant", "system"]
-    content: str | list[TextPart]
+    content: str | Items[TextPart]
 
 
 class PromptFields(Wire):
     """What makes up the prompt: all of `count_tokens`, and a part of `messages`."""
 
     model: Annotated[str, Field(max_length=512)]
-    messages: Annotated[list[AnthropicMessage], Field(min_length=1)]
-    system: str | list[TextPart] | None = None
+    messages: Annotated[Items[AnthropicMessage], Field(min_length=1)]
+    system: str | Items[TextPart] | None = None
     cache_control: CacheControl | None = None
     context_management: Any = None
     mcp_servers: Any = None
@@ -56,7 +57,7 @@ class MessagesRequest(PromptFields):
     temperature: Annotated[float | None, Field(ge=0, le=1)] = None
     top_k: Annotated[int | None, Field(ge=0, le=2**31 - 1)] = None
     top_p: Annotated[float | None, Field(ge=0, le=1)] = None
-    stop_sequences: list[str] | None = None
+    stop_sequences: Items[str] | None = None
     stream: bool | None = None
     metadata: Metadata | None = None
     service_tier: Literal["auto", "standard_only"] | None = None

@@ -8,19 +8,12 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from forebay.api.parts import TextPart
+from forebay.api.wire import Items, TokenId, Wire, at_most_keys
 from forebay.core.errors import InvalidRequestError
 
-
-class Wire(BaseModel):
-    """Base of all requests: no unknown fields, no coercion, no NaN."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
-
-
-TokenId = Annotated[int, Field(ge=0, lt=2**31)]
 PriorityField = Annotated[
     int | str | None,
     Field(description="0 (served first) to 3, or critical, normal, draft, batch; the key's default when absent."),
@@ -48,10 +41,10 @@ class SamplingFields(Wire):
     repetition_penalty: Annotated[float | None, Field(gt=0, le=10)] = None
     presence_penalty: Annotated[float | None, Field(ge=-2, le=2)] = None
     frequency_penalty: Annotated[float | None, Field(ge=-2, le=2)] = None
-    logit_bias: Annotated[dict[str, float] | None, Field(max_length=1024)] = None
+    logit_bias: Annotated[dict[str, float] | None, Field(max_length=1024), at_most_keys(1024)] = None
     seed: Annotated[int | None, Field(ge=-(2**63), lt=2**63)] = None
-    stop: str | list[str] | None = None
-    stop_token_ids: Annotated[list[TokenId] | None, Field(max_length=64)] = None
+    stop: str | Items[str] | None = None
+    stop_token_ids: Annotated[Items[TokenId] | None, Field(max_length=64)] = None
     min_tokens: Annotated[int | None, Field(ge=0, le=2**31)] = None
     ignore_eos: bool | None = None
     n: Annotated[int | None, Field(ge=1, le=1024)] = None
@@ -67,7 +60,7 @@ class ChatMessage(Wire):
     """One message; content is text or text parts."""
 
     role: Literal["system", "developer", "user", "assistant"]
-    content: str | list[TextPart]
+    content: str | Items[TextPart]
     name: Any = None
     refusal: Any = None
     audio: Any = None
@@ -78,7 +71,7 @@ class ChatMessage(Wire):
 class ChatRequest(SamplingFields):
     """POST /v1/chat/completions."""
 
-    messages: Annotated[list[ChatMessage], Field(min_length=1)]
+    messages: Annotated[Items[ChatMessage], Field(min_length=1)]
     max_tokens: Annotated[int | None, Field(ge=1, le=2**31)] = None
     max_completion_tokens: Annotated[int | None, Field(ge=1, le=2**31)] = None
     logprobs: bool | None = None
@@ -87,7 +80,7 @@ class ChatRequest(SamplingFields):
         bool | None,
         Field(description="Continue the last message, an assistant's, instead of answering it (as in vLLM)."),
     ] = None
-    metadata: Annotated[dict[str, str] | None, Field(max_length=16)] = None
+    metadata: Annotated[dict[str, str] | None, Field(max_length=16), at_most_keys(16)] = None
     safety_identifier: Annotated[str | None, Field(max_length=1024)] = None
     prompt_cache_key: Annotated[str | None, Field(max_length=1024)] = None
     parallel_tool_calls: bool | None = None
@@ -114,7 +107,7 @@ class ChatRequest(SamplingFields):
 class CompletionRequest(SamplingFields):
     """POST /v1/completions."""
 
-    prompt: str | list[str] | list[TokenId] | list[list[TokenId]]
+    prompt: str | Items[str] | Items[TokenId] | Items[Items[TokenId]]
     max_tokens: Annotated[int | None, Field(ge=0, le=2**31)] = None
     echo: bool | None = None
     logprobs: Annotated[int | None, Field(ge=0, le=1024)] = None

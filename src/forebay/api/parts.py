@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BeforeValidator, Field
 from pydantic_core import PydanticCustomError
+
+from forebay.api.wire import Wire
 
 
 def _only_text(value: object) -> object:
@@ -17,19 +19,15 @@ def _only_text(value: object) -> object:
     return value
 
 
-class CacheControl(BaseModel):
+class CacheControl(Wire):
     """A hint where a cached prefix ends. Honoured by the automatic prefix cache, which keeps every page anyway."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
 
     type: Literal["ephemeral"]
     ttl: Literal["5m", "1h"] | None = None
 
 
-class _TextPart(BaseModel):
+class _TextPart(Wire):
     """A piece of text."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
 
     type: Literal["text"]
     text: str

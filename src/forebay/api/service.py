@@ -26,8 +26,8 @@ from forebay.core.errors import InvalidRequestError
 from forebay.core.request import GenerateRequest, Priority
 from forebay.recipe import Conversation
 
-_INLINE_CHARS = 4096
-"""Texts up to this length are encoded in the event loop (about a millisecond); longer ones in a thread."""
+INLINE_CHARS = 4096
+"""Texts up to this length are encoded, and ids decoded, in the event loop (a millisecond); longer ones in a thread."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class Service:
 
     async def encode_chat(self, conversation: Conversation, *, continue_final: bool = False) -> list[int]:
         """Ids of a conversation, without holding up the event loop."""
-        if sum(len(m.content) for m in conversation.messages) <= _INLINE_CHARS:
+        if sum(len(m.content) for m in conversation.messages) <= INLINE_CHARS:
             return self.recipe.encode_chat(conversation, continue_final=continue_final).ids
         prompt = await asyncio.to_thread(self.recipe.encode_chat, conversation, continue_final=continue_final)
         return prompt.ids
@@ -69,7 +69,7 @@ class Service:
     async def encode_text(self, text: str, *, special: bool = True) -> list[int]:
         """Ids of a raw prompt (`special`: with the model's beginning token), without holding up the event loop."""
         check_text(text, "prompt")
-        if len(text) <= _INLINE_CHARS:
+        if len(text) <= INLINE_CHARS:
             return self._encode(text, special)
         return await asyncio.to_thread(self._encode, text, special)
 

@@ -5,6 +5,7 @@ Text is encoded plain: a control token's spelling gives ordinary tokens. Only a 
 
 from __future__ import annotations
 
+import asyncio
 from typing import Annotated, Any
 
 from fastapi import APIRouter
@@ -13,10 +14,11 @@ from starlette.responses import Response
 
 from forebay.api.logprobs import token_name
 from forebay.api.openai_chat import conversation_of
-from forebay.api.openai_types import ChatMessage, TokenId, Wire, reject_unsupported
+from forebay.api.openai_types import ChatMessage, reject_unsupported
 from forebay.api.replies import ERRORS, json_response
 from forebay.api.sampling import checked_ids
-from forebay.api.service import Service
+from forebay.api.service import INLINE_CHARS, Service
+from forebay.api.wire import Items, TokenId, Wire
 from forebay.core.errors import InvalidRequestError
 
 
@@ -25,7 +27,7 @@ class TokenizeRequest(Wire):
 
     model: Annotated[str | None, Field(max_length=512)] = None
     prompt: str | None = None
-    messages: Annotated[list[ChatMessage] | None, Field(min_length=1)] = None
+    messages: Annotated[Items[ChatMessage] | None, Field(min_length=1)] = None
     add_special_tokens: Annotated[bool, Field(description="With `prompt`: put the model's beginning token first.")] = (
         True
     )
@@ -37,7 +39,7 @@ class DetokenizeRequest(Wire):
     """POST /detokenize."""
 
     model: Annotated[str | None, Field(max_length=512)] = None
-    tokens: list[TokenId]
+    tokens: Items[TokenId]
 
 
 async def _ids(body: TokenizeRequest, service: Service) -> list[int]:
@@ -75,6 +77,8 @@ def tokenize_routes(service: Service) -> APIRouter:
         """The text of token ids; control tokens give none."""
         service.check_model(body.model)
         checked_ids(body.tokens, service.recipe.vocab_size, "tokens")
-        return json_response({"prompt": service.recipe.decode(body.tokens)})
+        if len(body.tokens) <= INLINE_CHARS:
+            return json_response({"prompt": service.recipe.decode(body.tokens)})
+        return json_response({"prompt": await asyncio.to_thread(service.recipe.decode, body.tokens)})
 
     return routes

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+_MAX_PARAM = 200
 _FIELD = re.compile(r"[a-z][a-z0-9_]*")
 _BRANCHES = frozenset({"str", "int", "float", "bool", "dict", "list", "none", "body", "query", "path"})
 
@@ -21,7 +22,7 @@ def param_of(location: Sequence[object], kind: str) -> str | None:
     """The dotted path of the field, such as `messages.0.content`."""
     last = len(location) - 1
     parts = [str(p) for i, p in enumerate(location) if _is_field(p) or (i == last and kind == "extra_forbidden")]
-    return ".".join(parts) or None
+    return ".".join(parts)[:_MAX_PARAM] or None
 
 
 def describe(errors: Sequence[Mapping[str, Any]]) -> tuple[str, str | None]:

@@ -1,0 +1,71 @@
+"""The requests' models: what wrong bodies cost, and how their errors read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic import BaseModel, ValidationError
+
+from forebay.api.anthropic_types import MessagesRequest
+from forebay.api.openai_types import UNSUPPORTED, ChatMessage, ChatRequest, CompletionRequest
+from forebay.api.validation import describe
+
+CHAT: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "x"}]}
+MANY = 5000
+
+
+@pytest.mark.parametrize(
+    ("model", "field", "value"),
+    [
+        (ChatRequest, "messages", [1] * MANY),
+        (ChatRequest, "messages", [{"role": "user", "content": [1] * MANY}]),
+        (ChatRequest, "stop", [1] * MANY),
+        (ChatRequest, "logit_bias", {f"k{i}": "a" for i in range(MANY)}),
+        (ChatRequest, "messages", [{f"k{i}": 1 for i in range(MANY)}]),
+        (CompletionRequest, "prompt", [None] * MANY),
+        (CompletionRequest, "prompt", [[None] * 10] * MANY),
+        (MessagesRequest, "system", [1] * MANY),
+        (MessagesRequest, "stop_sequences", [1] * MANY),
+    ],
+)
+def test_errors_do_not_grow_with_the_body(model: type[BaseModel], field: str, value: object) -> None:
+    with pytest.raises(ValidationError) as caught:
+        model.model_validate({"model": "m", field: value})
+    assert caught.value.error_count() < 20
+
+
+def test_many_unknown_keys_are_one_error() -> None:
+    with pytest.raises(ValidationError) as caught:
+        ChatRequest.model_validate({**CHAT, **{f"k{i}": 1 for i in range(MANY)}})
+    assert caught.value.error_count() == 1
+
+
+def test_no_coercion() -> None:
+    for field, value in (("temperature", "1"), ("n", 1.5), ("n", True), ("stream", "yes"), ("seed", 2**63)):
+        with pytest.raises(ValidationError):
+            ChatRequest.model_validate({**CHAT, field: value})
+    assert ChatRequest.model_validate({**CHAT, "temperature": 1}).temperature == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "message", "param"),
+    [
+        ({"type": "extra_forbidden", "loc": ("body", "Odd Name")}, "Unrecognized request argument", "Odd Name"),
+        ({"type": "missing", "loc": ("body", "messages", 0, "content")}, "Missing required", "messages.0.content"),
+        ({"type": "missing", "loc": ("body",)}, "needs a JSON body", None),
+        ({"type": "json_invalid", "loc": ("body", 7)}, "not valid JSON", None),
+        ({"type": "int_type", "loc": ("body", "prompt", "list[int]", 3)}, "'prompt.3'", "prompt.3"),
+        ({"type": "extra_forbidden", "loc": ("body", "x" * 10_000)}, "Unrecognized", "x" * 200),
+    ],
+)
+def test_how_errors_read(error: dict[str, Any], message: str, param: str | None) -> None:
+    text, named = describe([{"msg": "Input should be an integer", **error}])
+    assert message in text
+    assert named == param
+    assert len(text) < 400
+
+
+def test_every_unsupported_field_exists_in_some_request() -> None:
+    models = (ChatRequest, CompletionRequest, ChatMessage)
+    assert set(UNSUPPORTED) <= {name for model in models for name in model.model_fields}
