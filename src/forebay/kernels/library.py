@@ -29,7 +29,9 @@ def load_library(path: Path) -> ctypes.CDLL:
     """Load the library and declare its functions; calls release the interpreter lock. OSError if it can't be loaded."""
     library = ctypes.CDLL(str(path))
     for name, (result, arguments) in _SIGNATURES.items():
-        function = getattr(library, name)
+        function = getattr(library, name, None)
+        if function is None:
+            raise OSError(f"{path} lacks {name}")
         function.restype = result
         function.argtypes = arguments
     return library

@@ -1,7 +1,7 @@
 """The native backend: checks tensors and hands their addresses to the compiled library. No arithmetic in Python.
 
-Results are bitwise independent of what else is in a call; the C++ sources say how. Threads are those of torch's OpenMP
-pool; as many as `torch.get_num_threads()` said when the backend was made.
+Results are bitwise independent of what else is in a call; the C++ sources say how. The threads are those of torch's
+OpenMP pool.
 """
 
 from __future__ import annotations
@@ -41,10 +41,11 @@ class NativeWeight:
 class NativeKernels:
     """The compiled backend; see `Kernels` for what each operation means. Wrong shapes or types raise ValueError."""
 
-    def __init__(self, library: Path, name: str = "native") -> None:
+    def __init__(self, library: Path, name: str = "native", threads: int | None = None) -> None:
+        """Load `library`, as `build.built_library` gives it; without `threads`, as many as torch uses now."""
         self.name = name
         self._library = load_library(library)
-        self._threads = torch.get_num_threads()
+        self._threads = threads or torch.get_num_threads()
         self._panel = self._library.forebay_panel()
         self._batch: PreparedBatch | None = None
 

@@ -101,7 +101,7 @@ void score(const float* q, int64_t dim, const Pages<T>& pages, int64_t count, fl
 }
 
 // Turn one row's scores of keys [0, keys) into weights; only keys [low, high) are visible. Returns the largest score.
-static float weigh(float* scores, int64_t keys, int64_t low, int64_t high, float* sum) {
+ONCE float weigh(float* scores, int64_t keys, int64_t low, int64_t high, float* sum) {
     int64_t width = (keys + PAGE - 1) / PAGE * PAGE;
     for (int64_t i = 0; i < std::min(low, width); i++) scores[i] = NOTHING;
     for (int64_t i = std::max<int64_t>(high, 0); i < width; i++) scores[i] = NOTHING;
@@ -133,13 +133,19 @@ INLINE void gather_panels(
         }
 }
 
-// The dimensions after the last whole panel, one at a time, in the place where `load_pair` would put them.
+// The dimensions after the last whole panel, eight at a time, put where `load_pair` would put them.
 template <class T>
 void gather_rest(const float* weights, const T* const* pages, int64_t keys, int64_t dim, float* out) {
-    for (int64_t d = dim / PANEL * PANEL; d < dim; d++) {
-        float sum = 0;
-        for (int64_t j = 0; j < keys; j++) sum += weights[j] * widen(pages[j / PAGE][j % PAGE * dim + d]);
-        out[d / PANEL * PANEL + pair_place<T>(d % PANEL)] = sum;
+    typedef float eight __attribute__((vector_size(32)));
+    for (int64_t d = dim / PANEL * PANEL; d < dim; d += 8) {
+        eight sum = {};
+        for (int64_t j = 0; j < keys; j++) {
+            const T* at = pages[j / PAGE] + j % PAGE * dim + d;
+            eight value;
+            for (int i = 0; i < 8; i++) value[i] = widen(at[i]);
+            sum += weights[j] * value;
+        }
+        for (int i = 0; i < 8; i++) out[d / PANEL * PANEL + pair_place<T>((d + i) % PANEL)] = sum[i];
     }
 }
 

@@ -28,7 +28,7 @@ float* scratch(int64_t floats) {
 }
 
 // Add a block's state to what the blocks before it gave.
-void merge(State& all, const State& block, int64_t rows, int64_t padded) {
+ONCE void merge(State& all, const State& block, int64_t rows, int64_t padded) {
     for (int64_t row = 0; row < rows; row++) {
         if (block.largest[row] == NOTHING) continue;
         float largest = std::max(all.largest[row], block.largest[row]);

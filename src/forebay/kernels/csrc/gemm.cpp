@@ -23,7 +23,7 @@ struct Linear {
 
 // One row of one panel: add bias and residual, keep within N.
 template <class T>
-__attribute__((noinline)) void finish(const Linear<T>& job, int64_t row, int64_t column, vf first, vf second) {
+ONCE void finish(const Linear<T>& job, int64_t row, int64_t column, vf first, vf second) {
     float* out = job.out + row * job.outputs + column;
     const float* bias = job.bias ? job.bias + column : nullptr;
     const float* residual = job.residual ? job.residual + row * job.outputs + column : nullptr;

@@ -29,6 +29,8 @@ typedef uint32_t vu __attribute__((vector_size(W * 4)));
 typedef uint16_t vh __attribute__((vector_size(W * 2)));
 
 #define INLINE static inline __attribute__((always_inline))
+// Compiled once: where a sum of two products may be fused in two ways, all callers must get the same one.
+#define ONCE static __attribute__((noinline))
 
 struct bf16 {
     uint16_t bits;
