@@ -17,6 +17,7 @@ from forebay.api import ApiConfig
 from forebay.core.errors import EngineUnavailableError, OverloadedError
 from forebay.recipe import Recipe
 
+CHATS = "/v1/chat/completions"
 CHAT: dict[str, Any] = {"model": "smollm2", "messages": [{"role": "user", "content": "Hi"}]}
 MESSAGE: dict[str, Any] = {**CHAT, "max_tokens": 50}
 COMPLETION: dict[str, Any] = {"model": "smollm2", "prompt": "Hi"}
@@ -139,34 +140,46 @@ def test_prompt_beyond_the_context_names_both_numbers(shared: Live, path: str, b
 @pytest.mark.parametrize(
     ("path", "field", "value", "param"),
     [
-        ("/v1/chat/completions", "temperature", 3, "temperature"),
-        ("/v1/chat/completions", "temperature", "hot", "temperature"),
-        ("/v1/chat/completions", "top_p", -1, "top_p"),
-        ("/v1/chat/completions", "n", 17, "n"),
-        ("/v1/chat/completions", "stop", ["a"] * 17, "stop"),
-        ("/v1/chat/completions", "stop", "", "stop"),
-        ("/v1/chat/completions", "stop_token_ids", [49_152], "stop_token_ids"),
-        ("/v1/chat/completions", "logit_bias", {"x": 1}, "logit_bias"),
-        ("/v1/chat/completions", "logit_bias", {"1": 101}, "logit_bias"),
-        ("/v1/chat/completions", "top_logprobs", 2, "top_logprobs"),
-        ("/v1/chat/completions", "max_tokens", 5000, "max_tokens"),
-        ("/v1/chat/completions", "max_completion_tokens", 0, "max_completion_tokens"),
-        ("/v1/chat/completions", "min_tokens", 600, "min_tokens"),
-        ("/v1/chat/completions", "stream_options", {"include_usage": True}, "stream_options"),
-        ("/v1/chat/completions", "priority", 4, "priority"),
-        ("/v1/chat/completions", "surprise", 1, "surprise"),
-        ("/v1/chat/completions", "Odd-Name", 1, "Odd-Name"),
-        ("/v1/chat/completions", "tools", [{"type": "function"}], "tools"),
-        ("/v1/chat/completions", "tool_choice", "auto", "tool_choice"),
-        ("/v1/chat/completions", "response_format", {"type": "json_object"}, "response_format"),
-        ("/v1/chat/completions", "modalities", ["text", "audio"], "modalities"),
-        ("/v1/chat/completions", "store", True, "store"),
-        ("/v1/chat/completions", "messages", [], "messages"),
-        ("/v1/chat/completions", "messages", [{"role": "user"}], "messages.0.content"),
-        ("/v1/chat/completions", "messages", [{"role": "boss", "content": "a"}], "messages.0.role"),
-        ("/v1/chat/completions", "messages", [{"role": "user", "content": "a", "name": "b"}], "messages.0.name"),
-        ("/v1/chat/completions", "messages", [{"role": "user", "content": [{"type": "image_url"}]}], None),
-        ("/v1/chat/completions", "messages", [{"role": "user", "content": "\ud800"}], None),
+        (CHATS, "temperature", 3, "temperature"),
+        (CHATS, "temperature", "hot", "temperature"),
+        (CHATS, "top_p", -1, "top_p"),
+        (CHATS, "n", 17, "n"),
+        (CHATS, "stop", ["a"] * 17, "stop"),
+        (CHATS, "stop", "", "stop"),
+        (CHATS, "stop_token_ids", [49_152], "stop_token_ids"),
+        (CHATS, "logit_bias", {"x": 1}, "logit_bias"),
+        (CHATS, "logit_bias", {"1": 101}, "logit_bias"),
+        (CHATS, "top_logprobs", 2, "top_logprobs"),
+        (CHATS, "max_tokens", 5000, "max_tokens"),
+        (CHATS, "max_completion_tokens", 0, "max_completion_tokens"),
+        (CHATS, "min_tokens", 600, "min_tokens"),
+        (CHATS, "stream_options", {"include_usage": True}, "stream_options"),
+        (CHATS, "priority", 4, "priority"),
+        (CHATS, "surprise", 1, "surprise"),
+        (CHATS, "Odd-Name", 1, "Odd-Name"),
+        (CHATS, "tools", [{"type": "function"}], "tools"),
+        (CHATS, "tool_choice", "auto", "tool_choice"),
+        (CHATS, "response_format", {"type": "json_object"}, "response_format"),
+        (CHATS, "modalities", ["text", "audio"], "modalities"),
+        (CHATS, "store", True, "store"),
+        (CHATS, "messages", [], "messages"),
+        (CHATS, "messages", [{"role": "user"}], "messages.0.content"),
+        (CHATS, "messages", [{"role": "boss", "content": "a"}], "messages.0.role"),
+        (CHATS, "messages", [{"role": "user", "content": "a", "name": "b"}], "messages.0.name"),
+        (
+            "/v1/chat/completions",
+            "messages",
+            [{"role": "user", "content": [{"type": "image_url"}]}],
+            "messages.0.content.0",
+        ),
+        (
+            "/v1/chat/completions",
+            "messages",
+            [{"role": "tool", "content": "1", "tool_call_id": "x"}],
+            "messages.0.role",
+        ),
+        (CHATS, "messages", [{"role": "assistant", "tool_calls": [{}]}], "messages.0.tool_calls"),
+        (CHATS, "messages", [{"role": "user", "content": "\ud800"}], "messages.0.content"),
         ("/v1/completions", "prompt", "", "prompt"),
         ("/v1/completions", "prompt", [], "prompt"),
         ("/v1/completions", "prompt", [49_152], "prompt"),
@@ -176,13 +189,13 @@ def test_prompt_beyond_the_context_names_both_numbers(shared: Live, path: str, b
         ("/v1/completions", "max_tokens", 0, "max_tokens"),
     ],
 )
-def test_bad_fields_are_named(shared: Live, path: str, field: str, value: object, param: str | None) -> None:
+def test_bad_fields_are_named(shared: Live, path: str, field: str, value: object, param: str) -> None:
     body = {**(CHAT if "chat" in path else COMPLETION), field: value}
     answer = shared.http.post(path, content=json.dumps(body), headers={"content-type": "application/json"})
     assert answer.status_code == 400, answer.text
     error = error_of(answer)
     assert error["message"]
-    assert error["param"] == param or param is None, error
+    assert error["param"] == param, error
 
 
 @pytest.mark.parametrize(

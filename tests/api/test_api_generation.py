@@ -102,8 +102,14 @@ async def test_other_choices_go_on_when_one_meets_a_stop_string(recipe: Recipe) 
     outputs += [TokenOutput(request_id="r", index=1, token_ids=[i]) for i in second]
     outputs[-1].finish_reason = FinishReason.LENGTH
     script = Script([*outputs, TokenOutput(request_id="r", token_ids=[5], finish_reason=FinishReason.STOP)])
-    joined = await collect([generation(recipe, [" STOP"], n=2)], script, 10)
-    assert [joined[i].text for i in (0, 1)] == ["a", "c d e f"]
+    texts, ends = ["", ""], [0, 0]
+
+    async def sink(_: Generation, delta: Delta) -> None:
+        texts[delta.index] += delta.text
+        ends[delta.index] += delta.finish is not None
+
+    await run_all([generation(recipe, [" STOP"], n=2)], script, sink, 10)
+    assert (texts, ends) == (["a", "c d e f"], [1, 1])
     assert script.taken == len(outputs), "nothing is read once all choices are done"
 
 
@@ -120,6 +126,7 @@ async def test_engines_error_is_raised(recipe: Recipe) -> None:
 
 async def test_first_failure_ends_the_other_prompts(recipe: Recipe) -> None:
     held = FakeRouter(recipe, hold_after=1)
+
     class Both(FakeRouter):
         async def generate(self, request: GenerateRequest) -> AsyncGenerator[TokenOutput, None]:
             if request.prompt_ids == [9]:

@@ -13,7 +13,7 @@ from starlette.responses import Response
 from forebay.api.errors import Fault, openai_error
 from forebay.api.generation import Delta, Generation
 from forebay.api.logprobs import chat_logprobs, prompt_logprobs
-from forebay.api.openai_types import ChatMessage, ChatRequest, reject_unsupported
+from forebay.api.openai_types import ChatMessage, ChatRequest, check_messages, reject_unsupported
 from forebay.api.openai_usage import StreamUsage, check_stream_fields, granted_tier, usage_of
 from forebay.api.parts import texts_of
 from forebay.api.replies import ERRORS, json_response
@@ -28,14 +28,15 @@ from forebay.recipe import Conversation, Message
 
 def conversation_of(messages: Sequence[ChatMessage]) -> Conversation:
     """The messages without OpenAI's shape; `developer` is today's word for `system`."""
-    return Conversation([Message("system" if m.role == "developer" else m.role, texts_of(m.content)) for m in messages])
+    return Conversation(
+        [Message("system" if m.role == "developer" else m.role, texts_of(m.content or "")) for m in messages]
+    )
 
 
 def check_chat_fields(body: ChatRequest) -> None:
     """Raise InvalidRequestError for fields that we can't honour or that contradict each other."""
     reject_unsupported(body)
-    for index, message in enumerate(body.messages):
-        reject_unsupported(message, prefix=f"messages.{index}.")
+    check_messages(body.messages)
     check_stream_fields(body)
     if body.top_logprobs is not None and not body.logprobs:
         raise InvalidRequestError("'top_logprobs' is only allowed when 'logprobs' is true.", "top_logprobs")

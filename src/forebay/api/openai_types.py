@@ -6,9 +6,11 @@ with the values that ask for nothing; any other value is a 400, never ignored.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, BeforeValidator, Field
+from pydantic_core import PydanticCustomError
 
 from forebay.api.parts import TextPart
 from forebay.api.wire import Items, TokenId, Wire, at_most_keys
@@ -56,11 +58,21 @@ class SamplingFields(Wire):
     priority: PriorityField = None
 
 
+def _known_role(role: object) -> object:
+    """A sentence for the roles that exist but are not taken yet."""
+    if role in ("tool", "function"):
+        text = "messages of role '{role}' aren't supported by this server yet"
+        raise PydanticCustomError("unsupported_role", text, {"role": role})
+    return role
+
+
 class ChatMessage(Wire):
     """One message; content is text or text parts."""
 
-    role: Literal["system", "developer", "user", "assistant"]
-    content: str | Items[TextPart]
+    role: Annotated[Literal["system", "developer", "user", "assistant"], BeforeValidator(_known_role)]
+    content: str | Items[TextPart] | None = None
+    """Null only exists beside tool calls, which are not taken yet; see `check_messages`."""
+    tool_call_id: Any = None
     name: Any = None
     refusal: Any = None
     audio: Any = None
@@ -134,6 +146,7 @@ UNSUPPORTED: dict[str, tuple[Any, ...]] = {
     "response_format": ({"type": "text"},),
     "store": (False,),
     "suffix": ("",),
+    "tool_call_id": (),
     "tool_calls": ([],),
     "tool_choice": ("none",),
     "tools": ([],),
@@ -153,6 +166,15 @@ def reject_unsupported(body: BaseModel, fields: dict[str, tuple[Any, ...]] = UNS
         raise InvalidRequestError(
             f"'{prefix}{name}' isn't supported by this server yet. Leave it out{harmless}.", prefix + name
         )
+
+
+def check_messages(messages: Sequence[ChatMessage]) -> None:
+    """Raise InvalidRequestError for the first message with a field that can't be honoured, or without content."""
+    for index, message in enumerate(messages):
+        reject_unsupported(message, prefix=f"messages.{index}.")
+        if message.content is None:
+            param = f"messages.{index}.content"
+            raise InvalidRequestError(f"Missing required parameter: '{param}'.", param)
 
 
 def _same(value: object, other: object) -> bool:

@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from forebay.api.logprobs import token_name
 from forebay.api.openai_chat import conversation_of
-from forebay.api.openai_types import ChatMessage, reject_unsupported
+from forebay.api.openai_types import ChatMessage, check_messages
 from forebay.api.replies import ERRORS, json_response
 from forebay.api.sampling import checked_ids
 from forebay.api.service import INLINE_CHARS, Service
@@ -49,8 +49,7 @@ async def _ids(body: TokenizeRequest, service: Service) -> list[int]:
         return await service.encode_text(body.prompt, special=body.add_special_tokens)
     messages = body.messages or []
     service.check_messages(len(messages))
-    for index, message in enumerate(messages):
-        reject_unsupported(message, prefix=f"messages.{index}.")
+    check_messages(messages)
     return await service.encode_chat(conversation_of(messages), continue_final=body.continue_final_message)
 
 
