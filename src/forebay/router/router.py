@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 
 import msgspec
 import zmq
@@ -157,7 +157,7 @@ class Router:
         for check in self._checks.values():
             check.cancel()
 
-    async def generate(self, request: GenerateRequest) -> AsyncIterator[TokenOutput]:
+    async def generate(self, request: GenerateRequest) -> AsyncGenerator[TokenOutput, None]:
         """Run a request; yields what each step adds to each choice until all choices are finished.
 
         Closing the iterator early, or cancelling the task in it, makes the worker forget the request before its next
