@@ -51,5 +51,5 @@ def test_only_failures_are_logged(start: Callable[..., Live], caplog: pytest.Log
     assert [r for r in caplog.records if r.name.startswith("forebay")] == []
     live.http.post("/v1/chat/completions", json={**chat, "n": 99})
     (failure,) = [r for r in caplog.records if r.name.startswith("forebay")]
-    assert (failure.getMessage(), failure.levelno) == ("request failed", logging.INFO)
+    assert (failure.getMessage(), failure.levelno) == ("request failed", logging.WARNING)
     assert "secret" not in json.dumps(vars(failure), default=str)

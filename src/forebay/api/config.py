@@ -41,5 +41,7 @@ class ApiConfig:
     """Seconds after which a request that is not complete is ended with 504."""
     keepalive_s: float = 10.0
     """Seconds of silence in a stream after which a comment (OpenAI) or ping event (Anthropic) is sent."""
+    stall_s: float = 60.0
+    """Seconds that a client may take to accept a piece of a stream; after that it is treated as gone."""
     shutdown_grace_s: float = 2.0
     """Seconds that running requests get to finish when the server is told to stop."""

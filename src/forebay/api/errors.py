@@ -137,12 +137,12 @@ def error_response(fault: Fault, path: str, headers: dict[str, str] | None = Non
 
 
 def log_failure(error: BaseException, fault: Fault) -> None:
-    """One line per failed request; the traceback only where the failure is ours."""
-    level = logging.ERROR if fault.kind is Kind.INTERNAL else logging.INFO
+    """One line per failed request; with the traceback where nothing foresaw the failure."""
+    unforeseen = fault is _INTERNAL
     log.log(
-        level,
+        logging.ERROR if unforeseen else logging.WARNING,
         "request failed",
-        exc_info=error if fault.kind is Kind.INTERNAL else None,
+        exc_info=error if unforeseen else None,
         extra={"kind": fault.kind.name.lower(), "reason": fault.message, "param": fault.param},
     )
 

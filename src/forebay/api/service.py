@@ -103,8 +103,7 @@ class Service:
 
     def stream(self, generations: Sequence[Generation], writer: EventWriter) -> EventStream:
         """The streamed answer."""
-        config = self.config
-        return EventStream(generations, self.router, writer, config.request_timeout_s, config.keepalive_s)
+        return EventStream(generations, self.router, writer, self.config)
 
 
 def check_text(text: str, param: str) -> None:

@@ -15,9 +15,10 @@ import msgspec
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from forebay.api.config import ApiConfig
 from forebay.api.errors import Fault, FaultError, fault_of, log_failure
 from forebay.api.generation import Delta, Generation, run_all
-from forebay.api.hangup import until_hangup
+from forebay.api.hangup import ClientGoneError, until_hangup
 from forebay.api.ports import RouterPort
 
 _QUEUE = 256
@@ -104,12 +105,7 @@ class EventStream(Response):
     """The streamed answer to one request."""
 
     def __init__(
-        self,
-        generations: Sequence[Generation],
-        router: RouterPort,
-        writer: EventWriter,
-        timeout_s: float,
-        keepalive_s: float,
+        self, generations: Sequence[Generation], router: RouterPort, writer: EventWriter, config: ApiConfig
     ) -> None:
         self.status_code = 200
         self.background = None
@@ -117,31 +113,33 @@ class EventStream(Response):
         self._generations = generations
         self._router = router
         self._writer = writer
-        self._timeout_s = timeout_s
-        self._keepalive_s = keepalive_s
+        self._config = config
         self._started = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the events. Raises what ended the generations before the first event; nothing was sent then."""
+        """Send the events. Raises what ended the generations before the first event, when nothing was sent yet, and
+        ClientGoneError.
+        """
         try:
             error = await until_hangup(receive, self._pump(send))
         except FaultError as stopping:
             error = stopping
-        if error is not None and self._started:
-            await self._send(send, self._events([error]), more=False)
-        elif error is not None:
+        if error is None:
+            return
+        if isinstance(error, ClientGoneError) or not self._started:
             raise error
+        await self._send(send, self._events([error]), more=False)
 
     async def _pump(self, send: Send) -> Exception | None:
-        async with _channel(self._generations, self._router, self._timeout_s) as channel:
+        async with _channel(self._generations, self._router, self._config.request_timeout_s) as channel:
             while True:
-                items = await channel.batch(self._keepalive_s)
+                items = await channel.batch(self._config.keepalive_s)
                 if items and isinstance(items[0], Exception) and not self._started:
                     return items[0]
                 body = self._events(items) if items else self._begin() + self._writer.keepalive()
                 last = bool(items) and not isinstance(items[-1], tuple)
-                if body or last:
-                    await self._send(send, body, more=not last)
+                if (body or last) and not await self._send(send, body, more=not last):
+                    return ClientGoneError("the client does not read what it asked for")
                 if last:
                     return None
 
@@ -162,8 +160,14 @@ class EventStream(Response):
                 parts.append(self._writer.delta(*item))
         return b"".join(parts)
 
-    async def _send(self, send: Send, body: bytes, *, more: bool) -> None:
-        if not self._started:
-            self._started = True
-            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-        await send({"type": "http.response.body", "body": body, "more_body": more})
+    async def _send(self, send: Send, body: bytes, *, more: bool) -> bool:
+        """Whether the client took it in time."""
+        try:
+            async with asyncio.timeout(self._config.stall_s):
+                if not self._started:
+                    self._started = True
+                    await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+                await send({"type": "http.response.body", "body": body, "more_body": more})
+        except TimeoutError:
+            return False
+        return True

@@ -1,0 +1,148 @@
+"""Streams against a running server: the order of events, keep-alive, clients that go, a server that stops."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import httpx2
+import pytest
+from starlette.types import Message
+from tests.api.fakes import FakeRouter
+from tests.api.live import Live, events, wait_for
+
+from forebay.api import ApiConfig
+from forebay.api.anthropic_messages import MessageEvents
+from forebay.api.generation import Generation
+from forebay.api.hangup import ClientGoneError
+from forebay.api.metrics import ApiMetrics
+from forebay.api.observe import RequestObserver
+from forebay.api.sse import EventStream
+from forebay.core.request import GenerateRequest, SamplingParams
+from forebay.recipe import Recipe
+
+CHATS = "/v1/chat/completions"
+CHAT: dict[str, Any] = {"model": "smollm2", "messages": [{"role": "user", "content": "Hi"}]}
+MESSAGE: dict[str, Any] = {**CHAT, "max_tokens": 50}
+COMPLETION: dict[str, Any] = {"model": "smollm2", "prompt": "Hi"}
+PATHS = [("/v1/chat/completions", CHAT), ("/v1/completions", COMPLETION), ("/v1/messages", MESSAGE)]
+
+
+def error_of(answer: httpx2.Response) -> dict[str, Any]:
+    """The error object, checked for the shape of the path's protocol."""
+    body = answer.json()
+    error: dict[str, Any] = body["error"]
+    if answer.request.url.path.startswith("/v1/messages"):
+        assert body["type"] == "error"
+        assert set(error) == {"type", "message"}
+        assert body["request_id"] == answer.headers["request-id"]
+    else:
+        assert set(error) == {"message", "type", "param", "code"}
+        assert answer.headers["x-request-id"]
+    return error
+
+
+def test_chat_event_order(shared: Live) -> None:
+    body = {**CHAT, "stream": True, "stream_options": {"include_usage": True}}
+    answer = shared.http.post("/v1/chat/completions", json=body)
+    assert answer.headers["content-type"].startswith("text/event-stream")
+    data = [d for _, d in events(answer.text)]
+    assert data[-1] == "[DONE]"
+    chunks = [json.loads(d) for d in data[:-1]]
+    assert chunks[0]["choices"][0]["delta"] == {"role": "assistant", "content": "", "refusal": None}
+    assert all(set(c["choices"][0]["delta"]) == {"content"} for c in chunks[1:-2])
+    assert (chunks[-2]["choices"][0]["delta"], chunks[-2]["choices"][0]["finish_reason"]) == ({}, "stop")
+    assert chunks[-1]["choices"] == []
+    assert chunks[-1]["usage"]["completion_tokens"] > 1
+    assert all(c["usage"] is None for c in chunks[:-1])
+    assert len({c["id"] for c in chunks}) == 1
+
+
+def test_continuous_usage_grows(shared: Live) -> None:
+    options = {"include_usage": True, "continuous_usage_stats": True}
+    answer = shared.http.post("/v1/completions", json={**COMPLETION, "stream": True, "stream_options": options})
+    counts = [json.loads(d)["usage"]["completion_tokens"] for _, d in events(answer.text)[:-1]]
+    assert counts == sorted(counts)
+    assert counts[-1] > 1
+
+
+@pytest.mark.parametrize(("path", "body"), PATHS)
+@pytest.mark.parametrize("stream", [False, True])
+def test_hang_up_aborts(start: Callable[..., Live], path: str, body: dict[str, Any], stream: bool) -> None:
+    live = start(ApiConfig(), hold_after=2)
+    content = json.dumps({**body, "stream": stream}).encode()
+    head = (
+        f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(content)}\r\n\r\n"
+    )
+    with socket.create_connection(("127.0.0.1", int(live.url.rpartition(":")[2])), timeout=10) as raw:
+        raw.sendall(head.encode() + content)
+        wait_for(lambda: live.router.release)
+        assert live.router.aborted == []
+    wait_for(lambda: live.router.aborted)
+    assert live.router.aborted == [live.router.requests[0].id]
+    counted = f'forebay_http_client_hangups_total{{route="{path}"}} 1.0'
+    wait_for(lambda: counted in live.http.get("/metrics").text)
+    assert "forebay_requests_cut_total" in live.http.get("/metrics").text
+
+
+def test_silence_is_filled_before_and_within_an_answer(start: Callable[..., Live]) -> None:
+    for hold, path, body in ((0, "/v1/messages", MESSAGE), (1, "/v1/chat/completions", CHAT)):
+        live = start(ApiConfig(keepalive_s=0.02), hold_after=hold)
+        with live.http.stream("POST", path, json={**body, "stream": True}) as answer:
+            pings = 0
+            for line in answer.iter_lines():
+                pings += line in (": keep-alive", "event: ping")
+                if pings == 4:
+                    break
+            assert pings == 4
+
+
+@pytest.mark.parametrize(("path", "body"), PATHS)
+def test_shutdown_ends_streams_with_an_error_and_aborts(
+    start: Callable[..., Live], path: str, body: dict[str, Any]
+) -> None:
+    live = start(ApiConfig(shutdown_grace_s=0), hold_after=2)
+    with live.http.stream("POST", path, json={**body, "stream": True}) as answer:
+        lines = answer.iter_lines()
+        next(lines)
+        live.stop()
+        rest = list(lines)
+    assert any("The server is stopping" in line for line in rest)
+    assert len(live.router.aborted) == 1
+
+
+def test_shutdown_answers_what_is_not_streamed(start: Callable[..., Live]) -> None:
+    live = start(ApiConfig(shutdown_grace_s=0), hold_after=2)
+    with ThreadPoolExecutor(1) as pool:
+        pending = pool.submit(live.http.post, "/v1/messages", json=MESSAGE)
+        wait_for(lambda: live.router.release)
+        live.stop()
+        answer = pending.result(20)
+    assert answer.status_code == 503
+    assert "stopping" in error_of(answer)["message"]
+    assert len(live.router.aborted) == 1
+
+
+async def test_client_that_does_not_read_is_treated_as_gone(recipe: Recipe) -> None:
+    router = FakeRouter(recipe, hold_after=2)
+    sampling = SamplingParams(max_tokens=9)
+    request = GenerateRequest(id="r", prompt_ids=[1], sampling=sampling)
+    generation = Generation(request, recipe, [], RequestObserver(ApiMetrics("m")))
+    writer = MessageEvents("msg_1", "m", generation, 9)
+    never = asyncio.Event()
+
+    async def receive() -> Message:
+        await never.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(message: Message) -> None:
+        if message["type"] == "http.response.body":
+            await never.wait()
+
+    with pytest.raises(ClientGoneError):
+        await EventStream([generation], router, writer, ApiConfig(stall_s=0.02))({}, receive, send)
+    assert router.aborted == ["r"]
