@@ -56,19 +56,24 @@ def measure_engine(options: WorkerOptions, plan: EnginePlan, report: Report) -> 
     engine = build_engine(options, report)
     config = describe(resolve(options.model))
     report("measuring the machine's limits", 0.0)
-    limits = measure_limits(load_kernels(options.kernels))
+    kernels = load_kernels(options.kernels)
+    before = measure_limits(kernels)
     prefill = {length: _prefill(engine, length, plan.repeat, report) for length in plan.prefill}
     decode = {rows: _decode(engine, rows, plan, report) for rows in plan.rows}
-    flops = {length: rate * linear_flops(config) / 1e9 / limits.gemm_gflops for length, rate in prefill.items()}
+    # Other work on the machine only ever makes a limit too small, so the better of two measurements counts.
+    after = measure_limits(kernels)
+    read_gbps = max(before.read_gbps, after.read_gbps)
+    gemm_gflops = max(before.gemm_gflops, after.gemm_gflops)
+    flops = {length: rate * linear_flops(config) / 1e9 / gemm_gflops for length, rate in prefill.items()}
     middle = plan.context + DECODE_STEPS * (plan.repeat + 1) // 2
     reads = {
-        rows: step_bytes(engine, config, rows, middle, options) * rate / rows / 1e9 / limits.read_gbps
+        rows: step_bytes(engine, config, rows, middle, options) * rate / rows / 1e9 / read_gbps
         for rows, rate in decode.items()
     }
     return {
         "prefill": _rounded(prefill, 1),
         "decode": _rounded(decode, 1),
-        "limits": {"gemm_gflops": round(limits.gemm_gflops, 1), "read_gbps": round(limits.read_gbps, 1)},
+        "limits": {"gemm_gflops": round(gemm_gflops, 1), "read_gbps": round(read_gbps, 1)},
         "mfu_prefill": round(flops[plan.prefill[0]], 3),
         "mfu_prefill_by_length": _rounded(flops, 3),
         "read_share_decode": _rounded(reads, 3),

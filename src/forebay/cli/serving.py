@@ -156,7 +156,7 @@ async def _serve(
             watching = tasks.create_task(_end_with_engine(router, server, stop))
             await server.serve([sock])
             watching.cancel()
-            # What a hurried end left running ends now, while the engine can still be told.
+            # What a hurried end left running is told so, before the link to the engine is gone.
             router.fail(EngineUnavailableError("The server has stopped."))
             return stop.exit_code if stop.asked else 1
     raise RuntimeError("a task group swallowed an error")

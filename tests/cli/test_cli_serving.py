@@ -1,0 +1,133 @@
+"""Parts of `forebay serve` without an engine: the socket, what becomes of options, the start-up report."""
+
+from __future__ import annotations
+
+import dataclasses
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from forebay.api import ApiConfig
+from forebay.cli.options import EngineOptions, SchedulingOptions
+from forebay.cli.serve import HttpOptions
+from forebay.cli.serving import api_config, listen
+from forebay.cli.startup import kv_tokens, local_url, start_report
+from forebay.cli.worker import worker_options
+from forebay.cluster import WorkerOptions
+from forebay.core.errors import ConfigError
+from forebay.core.messages import ModelInfo
+from forebay.models import ModelConfig, ModelSource, describe, resolve
+
+Run = Callable[..., Any]
+SOURCE = ModelSource("tiny", Path("/models/tiny.gguf"), "gguf")
+
+
+def test_a_port_in_use_is_found_before_the_model_is_touched(run: Run) -> None:
+    with listen("127.0.0.1", 0) as taken:
+        port = taken.getsockname()[1]
+        outcome = run("serve", "no-such-model.gguf", "--port", str(port))
+    assert outcome.code == 1
+    assert (
+        f"Can't listen on 127.0.0.1 port {port}: Address already in use. Choose another with --port." in outcome.message
+    )
+    assert "no-such-model" not in outcome.message
+
+
+def test_an_address_that_is_not_ours_is_refused() -> None:
+    with pytest.raises(ConfigError, match="--host"):
+        listen("no.such.host.invalid", 0)
+    with pytest.raises(ConfigError, match="Can't listen"):
+        listen("192.0.2.1", 0)
+
+
+def test_the_socket_listens_at_once() -> None:
+    with listen("127.0.0.1", 0) as sock, socket.create_connection(sock.getsockname()):
+        pass
+
+
+def test_a_missing_model_is_one_line(run: Run) -> None:
+    outcome = run("serve", "no-such-model.gguf", "--port", "0")
+    assert (outcome.code, outcome.err.count("\n")) == (1, 1)
+    assert "no-such-model.gguf" in outcome.message
+
+
+def test_defaults_of_the_command_are_those_of_the_parts() -> None:
+    assert api_config(HttpOptions()) == dataclasses.replace(ApiConfig(), shutdown_grace_s=HttpOptions().shutdown_grace)
+    made = worker_options(SOURCE, "tiny", EngineOptions(), SchedulingOptions())
+    assert made == WorkerOptions(model="/models/tiny.gguf", served_name="tiny")
+
+
+def test_options_reach_the_parts() -> None:
+    http = HttpOptions(
+        host="::1", port=9, api_key=("a",), served_model_name=("x", "y"), max_body_size=5, max_messages=6
+    )
+    config = api_config(http)
+    assert (config.host, config.port, config.api_keys, config.served_model_names) == ("::1", 9, ("a",), ("x", "y"))
+    assert (config.max_body_bytes, config.max_messages) == (5, 6)
+    engine = EngineOptions(dtype="fp32", kv_dtype="bf16", kv_memory=7, max_model_len=8, threads=9, kernels="torch")
+    scheduling = SchedulingOptions(target_itl=80, max_running=2, max_waiting=3, prefix_cache=False)
+    made = worker_options(SOURCE, "x", engine, scheduling)
+    assert (made.dtype, made.kv_dtype, made.kv_memory, made.max_model_len) == ("fp32", "bf16", 7, 8)
+    assert (made.threads, made.kernels, made.target_itl_s) == (9, "torch", 0.08)
+    assert (made.max_running, made.max_waiting, made.prefix_cache) == (2, 3, False)
+
+
+@pytest.fixture
+def config(tiny_llama: Path) -> ModelConfig:
+    return describe(resolve(str(tiny_llama)))
+
+
+def info(kernels: str) -> ModelInfo:
+    return ModelInfo(
+        name="tiny",
+        architecture="llama",
+        vocab_size=256,
+        max_model_len=512,
+        fingerprint="00",
+        parameters=1_234_567,
+        weight_bytes=3 << 20,
+        kv_bytes=10 * 4096 + 100,
+        kernels=kernels,
+    )
+
+
+def test_the_report_says_what_runs_and_how_to_try_it(config: ModelConfig) -> None:
+    options = WorkerOptions(model="tiny", threads=2)
+    report = start_report(info("native-avx2"), config, options, "http://127.0.0.1:8000", 0)
+    for words in (
+        "serves tiny",
+        "1.2 million",
+        "3 MiB",
+        "native-avx2, 2 threads",
+        "512 tokens",
+        "no API key",
+        "curl http://",
+    ):
+        assert words in report
+    assert "slow" not in report
+    with_keys = start_report(info("torch"), config, options, "http://127.0.0.1:8000", 2)
+    assert "2 API keys" in with_keys
+    assert "forebay doctor" in with_keys
+    assert "authorization: Bearer" in with_keys
+
+
+def test_kv_tokens_by_hand(config: ModelConfig) -> None:
+    # Two layers of two KV heads of 16, K and V, 2 bytes: 256 bytes a token, 4,096 a page of 16.
+    assert kv_tokens(info("torch"), config, WorkerOptions(model="tiny")) == 160
+    assert kv_tokens(info("torch"), config, WorkerOptions(model="tiny", kv_dtype="fp32")) == 80
+
+
+@pytest.mark.parametrize(
+    ("host", "url"),
+    [
+        ("127.0.0.1", "http://127.0.0.1:80"),
+        ("0.0.0.0", "http://127.0.0.1:80"),
+        ("::1", "http://[::1]:80"),
+        ("::", "http://127.0.0.1:80"),
+    ],
+)
+def test_the_address_to_try(host: str, url: str) -> None:
+    assert local_url(host, 80) == url
