@@ -12,6 +12,7 @@
 namespace {
 
 constexpr int TILE_ROWS = 96;  // about this many query rows (tokens x heads of a group) share a pass over the KV
+constexpr int64_t SERIAL_WORK = 1 << 19;  // multiply-adds, some 20 us, below which starting threads costs too much
 
 // Memory of one thread, kept between calls.
 float* scratch(int64_t floats) {
@@ -150,12 +151,17 @@ void run_blocks(const Attention<T>& job, const std::vector<Unit>& units, int thr
 template <class T>
 void attention(const Attention<T>& job, int threads) {
     std::vector<Unit> units = plan(job);
-    int64_t blocks = 0;
-    for (const Unit& unit : units) blocks += unit.end_block - unit.first_block;
+    int64_t blocks = 0, work = 0;
+    for (const Unit& unit : units) {
+        int64_t count = unit.end_block - unit.first_block;
+        blocks += count;
+        work += unit.tokens * job.heads_of_group() * count * BLOCK * job.dim * 2;
+    }
+    if (work < SERIAL_WORK) threads = 1;
     if (threads > 1 && (int64_t)units.size() < 4 * threads && blocks > (int64_t)units.size())
         run_blocks(job, units, threads);
     else
-        run_units(job, units, blocks > 1 ? threads : 1);
+        run_units(job, units, threads);
 }
 
 }  // namespace
