@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 from forebay.recipe import Conversation, Message, Recipe
-from forebay.recipe.jinja.sandbox import plain_environment
+from forebay.recipe.jinja.sandbox import BoundedEnvironment
 
-NOW: Final = "03 Feb 2026"
+_WORDS: Final = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 TEXT: Final = (
     "The quick brown fox jumps over the lazy dog, and 17 + 25 = 42.",
     "system user assistant model INST SYS You are a helpful assistant named after nobody in particular.",
@@ -58,7 +58,7 @@ class Family:
         """The text that the official library would make."""
         from datetime import datetime
 
-        template = plain_environment(lambda: datetime(2026, 2, 3)).from_string(self.spec.template)
+        template = BoundedEnvironment(lambda: datetime(2026, 2, 3)).from_string(self.spec.template)
         switches = {} if conversation.thinking is None else {"enable_thinking": conversation.thinking}
         return template.render(
             messages=[{"role": message.role, "content": message.content} for message in conversation.messages],
@@ -188,7 +188,9 @@ _MISTRAL_V3 = _MISTRAL_HEAD + (
     "{{- ' ' + message['content']|trim + eos_token}}{%- else %}{{- raise_exception('Only user and assistant roles!') }}"
     "{%- endif %}{%- endfor %}"
 )
-_MISTRAL_TEKKEN = _MISTRAL_V3.replace("'[INST] '", "'[INST]'").replace("' ' + message['content']|trim", "message['content']")
+_MISTRAL_TEKKEN = _MISTRAL_V3.replace("'[INST] '", "'[INST]'").replace(
+    "' ' + message['content']|trim", "message['content']"
+)
 _MISTRAL_V7 = (
     "{{ bos_token }}{% for message in messages %}{% if message['role'] == 'user' %}"
     "{{ '[INST] ' + message['content'] + '[/INST]' }}{% elif message['role'] == 'system' %}"
@@ -214,7 +216,16 @@ _ZEPHYR = (
 
 _S = {"bos_token": "<s>", "eos_token": "</s>"}
 _LLAMA3_TOKENS = ("<|begin_of_text|>", "<|end_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>")
-_MISTRAL_TOKENS = ("<s>", "</s>", "[INST]", "[/INST]", "[AVAILABLE_TOOLS]", "[TOOL_CALLS]", "[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]")
+_MISTRAL_TOKENS = (
+    "<s>",
+    "</s>",
+    "[INST]",
+    "[/INST]",
+    "[AVAILABLE_TOOLS]",
+    "[TOOL_CALLS]",
+    "[SYSTEM_PROMPT]",
+    "[/SYSTEM_PROMPT]",
+)
 _IM = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 _LLAMA3_NAMED = {"bos_token": "<|begin_of_text|>", "eos_token": "<|eot_id|>"}
 
@@ -222,7 +233,11 @@ FAMILIES: Final[dict[str, Spec]] = {
     "chatml": Spec(_CHATML, _IM, "chatml", {"eos_token": "<|im_end|>"}),
     "chatml-default": Spec(_CHATML_DEFAULT, _IM, "chatml", {"eos_token": "<|im_end|>"}),
     "qwen3": Spec(
-        _QWEN3, _IM, "qwen3", {"eos_token": "<|im_end|>"}, unspecial=("<think>", "</think>", "<tool_call>", "</tool_call>")
+        _QWEN3,
+        _IM,
+        "qwen3",
+        {"eos_token": "<|im_end|>"},
+        unspecial=("<think>", "</think>", "<tool_call>", "</tool_call>"),
     ),
     "llama3": Spec(_LLAMA3, _LLAMA3_TOKENS, "llama3", _LLAMA3_NAMED, adds_bos=True),
     "llama3.2": Spec(_LLAMA32, _LLAMA3_TOKENS, "llama3.2", _LLAMA3_NAMED, adds_bos=True),
@@ -239,7 +254,12 @@ FAMILIES: Final[dict[str, Spec]] = {
         adds_bos=True,
         content=("\n\n", "<h1>", "</h1>"),
     ),
-    "phi3": Spec(_PHI3, ("<|endoftext|>", "<|user|>", "<|assistant|>", "<|system|>", "<|end|>"), "jinja", {"eos_token": "<|end|>"}),
+    "phi3": Spec(
+        _PHI3,
+        ("<|endoftext|>", "<|user|>", "<|assistant|>", "<|system|>", "<|end|>"),
+        "jinja",
+        {"eos_token": "<|end|>"},
+    ),
     "zephyr": Spec(_ZEPHYR, ("<unk>", "<s>", "</s>"), "jinja", _S, adds_bos=True, sentencepiece=True),
 }
 
@@ -267,10 +287,18 @@ def write_folder(folder: Path, whole: Tokenizer, spec: Spec) -> None:
 def byte_level(spec: Spec) -> Tokenizer:
     """A tiny byte-level BPE, as GPT-2, Llama 3 and Qwen have."""
     tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(_WORDS), "isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
-        vocab_size=700, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), special_tokens=list(spec.content), show_progress=False
+        vocab_size=700,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        special_tokens=list(spec.content),
+        show_progress=False,
     )
     tokenizer.train_from_iterator(TEXT * 3, trainer)
     tokenizer = _without_added(tokenizer)
@@ -288,7 +316,11 @@ def sentencepiece(spec: Spec) -> Tokenizer:
     alphabet = [*map(chr, range(0x21, 0x7F)), "▁", "é"]
     pieces = [*spec.tokens, *(f"<0x{byte:02X}>" for byte in range(256))]
     trainer = trainers.BpeTrainer(
-        vocab_size=900, initial_alphabet=alphabet, limit_alphabet=len(alphabet), special_tokens=pieces, show_progress=False
+        vocab_size=900,
+        initial_alphabet=alphabet,
+        limit_alphabet=len(alphabet),
+        special_tokens=pieces,
+        show_progress=False,
     )
     words = [word for line in TEXT for word in line.split()]
     tokenizer.train_from_iterator(words * 3, trainer)

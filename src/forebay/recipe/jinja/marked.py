@@ -27,7 +27,7 @@ ORIGIN_OF: Final[dict[int, Origin]] = {mark: origin for origin, mark in MARKS.it
 }
 """The origin of each mark. Unknown counts as the user's, which is the least trusted."""
 
-MAX_LENGTH: Final = 1 << 25
+MAX_LENGTH: Final = 1 << 24
 """Characters of one string; beyond it the template is running away."""
 
 

@@ -13,9 +13,10 @@ from datetime import datetime
 from functools import partial
 from typing import Any, Final
 
-from jinja2 import Environment, TemplateError, nodes
+from jinja2 import TemplateError, nodes
 from jinja2.compiler import CodeGenerator, Frame
 from jinja2.ext import Extension, LoopControlExtension
+from jinja2.filters import do_indent
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
@@ -24,11 +25,14 @@ from forebay.recipe.jinja.marked import TEMPLATE, Marked, concat, concat_with, m
 
 MAX_LOOPS: Final = 100_000
 """How many rounds all `range` loops of one rendering may take together."""
+MAX_NUMBER: Final = 1 << 20
+"""The largest number that a template may pass to a function."""
+_MAX_INDENT: Final = 64
 
 _KEPT_FILTERS: Final = (
-    *("abs", "batch", "count", "d", "default", "dictsort", "first", "float", "groupby", "int", "items"),
+    *("abs", "count", "d", "default", "dictsort", "first", "float", "groupby", "int", "items"),
     *("last", "length", "list", "lower", "map", "max", "min", "reject", "rejectattr", "replace", "reverse", "round"),
-    *("select", "selectattr", "slice", "sort", "string", "sum", "trim", "unique", "upper", "wordcount"),
+    *("select", "selectattr", "sort", "string", "sum", "trim", "unique", "upper", "wordcount"),
 )
 
 
@@ -84,18 +88,45 @@ class _Generation(Extension):
         return parser.parse_statements(("name:endgeneration",), drop_needle=True)
 
 
-class ChatEnvironment(ImmutableSandboxedEnvironment):
-    """Renders to marked strings. The same template on the same input gives the same characters as plain Jinja."""
+class BoundedEnvironment(ImmutableSandboxedEnvironment):
+    """The template language with ordinary strings: the reference that renderings are compared with at load."""
 
-    code_generator_class = _Marking
-    concat = staticmethod(concat)
     intercepted_binops = frozenset({"*", "**", "+", "%"})
 
     def __init__(self, now: Callable[[], datetime]) -> None:
         super().__init__(trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, LoopControlExtension])
-        self.filters = {name: self.filters[name] for name in _KEPT_FILTERS} | _FILTERS
+        self.filters = {name: self.filters[name] for name in (*_KEPT_FILTERS, "capitalize", "join", "safe", "title")}
+        self.filters |= {"format": _format, "indent": _plain_indent, "tojson": _tojson}
         self.globals = {name: self.globals[name] for name in ("namespace", "dict", "joiner", "cycler")}
         self.globals["raise_exception"] = _raise_exception
+        self.globals["strftime_now"] = lambda pattern: now().strftime(pattern)
+
+    def call(self, context: Any, function: Any, /, *args: Any, **kwargs: Any) -> Any:
+        """A call within a template; huge numbers are refused, since `'x'.center(10**9)` would take all memory."""
+        if any(isinstance(value, int) and value > MAX_NUMBER for value in (*args, *kwargs.values())):
+            raise OverflowError(f"the template calls with a number above {MAX_NUMBER}")
+        return super().call(context, function, *args, **kwargs)
+
+    def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
+        """Arithmetic, refused where it could take all memory or time; `%` on a string keeps marks."""
+        if operator == "%" and isinstance(left, str):
+            return percent(left, right)
+        if operator == "**" or (operator == "*" and not _small_product(left, right)):
+            raise OverflowError(f"the template's {operator} is too large")
+        if operator == "+" and isinstance(left, list | tuple) and len(left) + len(right) > MAX_LOOPS:
+            raise OverflowError(f"the template makes a list of more than {MAX_LOOPS} items")
+        return super().call_binop(context, operator, left, right)
+
+
+class ChatEnvironment(BoundedEnvironment):
+    """Renders to marked strings. The same template on the same input gives the same characters as the reference."""
+
+    code_generator_class = _Marking
+    concat = staticmethod(concat)
+
+    def __init__(self, now: Callable[[], datetime]) -> None:
+        super().__init__(now)
+        self.filters |= _MARKING_FILTERS
         self.globals["strftime_now"] = lambda pattern: _strftime(now(), pattern)
 
     @staticmethod
@@ -107,17 +138,6 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
     def joined(values: Iterable[Any]) -> Marked:
         """Jinja's `~`."""
         return concat(map(str, values))
-
-    def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
-        """Arithmetic, refused where it could take all memory or time; `%` on a string keeps marks."""
-        if operator == "%" and isinstance(left, str):
-            return percent(left, right)
-        if operator == "**" or (operator == "*" and not _small_product(left, right)):
-            raise OverflowError(f"the template's {operator} is too large")
-        result = super().call_binop(context, operator, left, right)
-        if isinstance(result, list | tuple) and len(result) > MAX_LOOPS:
-            raise OverflowError("the template's list is too large")
-        return result
 
     def wrap_str_format(self, value: Any) -> Callable[..., str] | None:
         """`str.format` that keeps marks."""
@@ -158,7 +178,7 @@ def _join(value: Iterable[Any], d: str = "", attribute: str | None = None) -> Ma
 
 
 def _indent(s: str, width: int | str = 4, first: bool = False, blank: bool = False) -> Marked:
-    space = width if isinstance(width, str) else Marked.of(" " * min(width, 64), TEMPLATE)
+    space = width if isinstance(width, str) else Marked.of(" " * min(width, _MAX_INDENT), TEMPLATE)
     lines = Marked(s).splitlines() or [Marked("")]
     shown: list[str] = [
         concat((space, line)) if (first or at > 0) and (blank or line) else line for at, line in enumerate(lines)
@@ -166,24 +186,18 @@ def _indent(s: str, width: int | str = 4, first: bool = False, blank: bool = Fal
     return concat_with(Marked.of("\n", TEMPLATE), shown)
 
 
-_FILTERS: Final[dict[str, Callable[..., Any]]] = {
-    "tojson": _tojson,
-    "format": lambda pattern, *args, **kwargs: percent(pattern, kwargs or args),
+def _plain_indent(s: str, width: int | str = 4, first: bool = False, blank: bool = False) -> str:
+    return do_indent(s, width if isinstance(width, str) else min(width, _MAX_INDENT), first, blank)
+
+
+def _format(pattern: str, *args: Any, **kwargs: Any) -> str:
+    return percent(pattern, kwargs or args)
+
+
+_MARKING_FILTERS: Final[dict[str, Callable[..., Any]]] = {
     "join": _join,
     "indent": _indent,
     "capitalize": lambda s: Marked(s).capitalize(),
     "title": lambda s: Marked(s).title(),
     "safe": lambda s: s,
 }
-
-
-def plain_environment(now: Callable[[], datetime]) -> Environment:
-    """The reference: the same template language with ordinary strings, to compare renderings with when a model is
-    loaded."""
-    environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, LoopControlExtension]
-    )
-    environment.filters["tojson"] = _tojson
-    environment.globals["raise_exception"] = _raise_exception
-    environment.globals["strftime_now"] = lambda pattern: now().strftime(pattern)
-    return environment

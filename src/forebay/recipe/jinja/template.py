@@ -21,6 +21,11 @@ from forebay.recipe.jinja.sandbox import Budget, ChatEnvironment, RaisedByTempla
 from forebay.recipe.pieces import Control, Piece, Text, Words
 
 MAX_TEMPLATE_CHARS: Final = 1 << 18
+RENDER_ERRORS: Final = (
+    *(TemplateError, ArithmeticError, AttributeError, LookupError),
+    *(TypeError, ValueError, RecursionError, MemoryError),
+)
+"""What a template may raise while it renders."""
 _KEPT_STRUCTURES: Final = 1024
 
 
@@ -62,9 +67,8 @@ class JinjaTemplate:
         messages = conversation.messages
         if continue_final and messages[-1].content.strip():
             return self._open(messages, conversation.thinking)
-        if continue_final:
-            messages = messages[:-1]
-        given = [_given(message, MARKS[message.origin]) for message in messages]
+        closed = messages[:-1] if continue_final else messages
+        given = [_given(message, MARKS[message.origin]) for message in closed]
         return self._run(given, conversation.thinking, ask=True)
 
     def _open(self, messages: list[Message], thinking: bool | None) -> Marked:
@@ -99,15 +103,7 @@ class JinjaTemplate:
             )
         except RaisedByTemplateError as error:
             raise InvalidRequestError(f"The model's chat template refuses this: {error.message}", "messages") from error
-        except (
-            TemplateError,
-            ArithmeticError,
-            AttributeError,
-            LookupError,
-            TypeError,
-            ValueError,
-            RecursionError,
-        ) as error:
+        except RENDER_ERRORS as error:
             raise InvalidRequestError(
                 f"The model's chat template can't render this conversation: {error}", "messages"
             ) from error

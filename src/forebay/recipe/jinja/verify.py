@@ -12,14 +12,14 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from typing import Final
 
-from jinja2 import TemplateError
+from jinja2 import Template
 
 from forebay.core.errors import InvalidRequestError, UnsupportedModelError
 from forebay.core.prompt import Origin
 from forebay.recipe.conversation import Conversation, Message
 from forebay.recipe.jinja.marked import MARKS, TEMPLATE
-from forebay.recipe.jinja.sandbox import Budget, plain_environment
-from forebay.recipe.jinja.template import JinjaTemplate
+from forebay.recipe.jinja.sandbox import BoundedEnvironment, Budget
+from forebay.recipe.jinja.template import RENDER_ERRORS, JinjaTemplate
 
 _WORDS: Final = {"system": "Zulu quebec", "user": "Whiskey xray", "assistant": "Kilo juliett"}
 _SHAPES: Final = (("user",), ("system", "user"), ("user", "assistant", "user"), ("system", "user", "assistant", "user"))
@@ -41,30 +41,31 @@ def verify(
     now: Callable[[], datetime],
 ) -> None:
     """Raise UnsupportedModelError, with the reason, when the template's text can't be told from the messages'."""
-    plain = plain_environment(now).from_string(source)
+    reference = BoundedEnvironment(now).from_string(source)
+    refusal: InvalidRequestError | None = None
     rendered_any = False
     for conversation in probes():
         try:
             marked = template.render(conversation)
+            _compare(marked, marked.marks, _plain(reference, conversation, named), conversation, control)
+            list(template.pieces(conversation))
+            rendered_any = True
         except InvalidRequestError as error:
             refusal = error
-            continue
-        rendered_any = True
-        switches = (
-            {}
-            if conversation.thinking is None
-            else dict.fromkeys(("enable_thinking", "thinking"), conversation.thinking)
-        )
-        messages = [{"role": message.role, "content": message.content} for message in conversation.messages]
-        try:
-            text = plain.render(
-                messages=messages, add_generation_prompt=True, range=Budget().range, **named, **switches
-            )
-        except TemplateError as error:
-            raise UnsupportedModelError(f"The model's chat template fails: {error}") from error
-        _compare(marked, marked.marks, text, conversation, control)
-    if not rendered_any:
+    if not rendered_any and refusal is not None:
         raise UnsupportedModelError(f"The model's chat template renders not even one user message. {refusal.message}")
+
+
+def _plain(reference: Template, conversation: Conversation, named: Mapping[str, str]) -> str:
+    thinking = conversation.thinking
+    switches = {} if thinking is None else {"enable_thinking": thinking, "thinking": thinking}
+    messages = [{"role": message.role, "content": message.content} for message in conversation.messages]
+    try:
+        return reference.render(
+            messages=messages, add_generation_prompt=True, range=Budget().range, **named, **switches
+        )
+    except RENDER_ERRORS as error:
+        raise UnsupportedModelError(f"The model's chat template fails: {error}") from error
 
 
 def _compare(marked: str, marks: bytes, text: str, conversation: Conversation, control: Mapping[str, int]) -> None:

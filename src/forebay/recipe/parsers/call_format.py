@@ -69,4 +69,8 @@ class Remainder:
         if not self._started:
             self._out.text(text)
             self._out.border()
-        self._out.break_call(kind, message, text if self._started else "")
+            self._out.break_call(kind, message)
+        elif kind is ProblemKind.TRUNCATED_CALL:
+            self._out.break_call(kind, message, text)
+        else:
+            self._out.break_call(ProblemKind.INVALID_ARGUMENTS, message, text)

@@ -81,9 +81,11 @@ class DsmlCalls:
             self._json(text)
         elif self._in is _In.REMAINDER:
             self._remainder.text(text)
-        elif self._in is _In.CALL and text.strip():
+        elif self._in is not _In.TEXT and not text.strip():
+            return
+        elif self._in is _In.CALL:
             self._fail("There is text between the arguments of a tool call.", text)
-        elif text:
+        else:
             self._out.text(text)
 
     def _json(self, text: str) -> None:
@@ -92,7 +94,8 @@ class DsmlCalls:
         taken = text[:end] if begun else text[:end].lstrip()
         self._out.arguments(taken)
         if self._scanner.failed or text[end:].strip():
-            self._fail("An argument that is marked as JSON is not valid JSON.", text[end:])
+            rest = text[end:] if self._scanner.failed else text[end:].lstrip()
+            self._fail("An argument that is marked as JSON is not valid JSON.", rest)
 
     def marker(self, marker: Marker) -> bool:
         """The token in all tags."""
@@ -202,8 +205,8 @@ class DsmlCalls:
     def _fail(self, message: str, text: str) -> None:
         """The open call can't be completed; the rest of its block can't be read."""
         self._in = _In.REMAINDER
-        self._out.break_call(ProblemKind.INVALID_ARGUMENTS, message, text)
-        self._remainder = Remainder(self._out, "", started=True)
+        self._out.break_call(ProblemKind.INVALID_ARGUMENTS, message)
+        self._remainder = Remainder(self._out, text, started=True)
 
     def finish(self) -> None:
         """A call that is open now is truncated."""

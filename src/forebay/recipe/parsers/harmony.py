@@ -23,6 +23,8 @@ _MESSAGE: Final = "<|message|>"
 _ENDS: Final = ("<|end|>", "<|call|>", "<|return|>")
 _RECIPIENT: Final = re.compile(r"\bto=([^\s<]+)")
 _MAX_HEADER: Final = 1024
+_PARAGRAPH: Final = "\n\n"
+"""Between two messages of one channel, which become one text."""
 
 
 class _In(Enum):
@@ -61,12 +63,17 @@ class HarmonyMessages:
         elif self._in is _In.REMAINDER:
             self._remainder.text(text)
         elif self._in is _In.HEADER:
-            self._header.append(text)
-            self._size += len(text)
-            if self._size > _MAX_HEADER:
-                self._show_header("A message's header is too long.")
+            self._take_header(text)
         else:
             self._out.text(text)
+
+    def _take_header(self, text: str) -> None:
+        room = _MAX_HEADER - self._size
+        self._header.append(text[:room])
+        self._size += len(text)
+        if len(text) > room:
+            self._show_header("A message's header is too long.")
+            self.text(text[room:])
 
     def _feed(self, text: str) -> None:
         if self._arguments.done:
@@ -122,8 +129,10 @@ class HarmonyMessages:
             self._begin_call(recipient[1])
         elif name == ["analysis"]:
             self._in = _In.REASONING
+            self._out.reasoning(_PARAGRAPH)
         else:
             self._in = _In.TEXT
+            self._out.text(_PARAGRAPH)
             if name not in (["final"], ["commentary"]):
                 self._out.problem(ProblemKind.MISSING_FIELD, "A message's header names no channel that is known.")
 

@@ -43,7 +43,8 @@ class HermesCalls:
             self._remainder.text(text)
         elif self._call is None:
             self._ended = self._ended and not text.strip()
-            self._out.text(text)
+            if not self._ended:
+                self._out.text(text)
         else:
             self._feed(self._call, text)
 

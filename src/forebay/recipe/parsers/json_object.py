@@ -65,8 +65,10 @@ class ObjectReader:
 
     def feed(self, text: str, at: int = 0) -> int:
         """Take characters from `at` on. Returns the place of the first one that was not taken."""
-        start, end = at, len(text)
-        while at < end and self._at not in (_At.DONE, _At.FAILED):
+        start, room = at, MAX_CHARS - self._taken
+        if len(text) - at > room:
+            text = text[: at + room]
+        while at < len(text) and self._at not in (_At.DONE, _At.FAILED):
             if self._at is _At.IN_KEY:
                 at = self._key(text, at)
             elif self._at is _At.VALUE:
@@ -76,7 +78,7 @@ class ObjectReader:
             else:
                 at = self._structure(text[at], at)
         self._taken += at - start
-        if self._taken > MAX_CHARS:
+        if self._taken == MAX_CHARS and not self.done:
             self._at = _At.FAILED
         return at
 

@@ -97,11 +97,13 @@ class JsonScanner:
     def feed(self, text: str, at: int = 0) -> int:
         """Take characters from `at` on. Returns the place of the first one that was not taken: behind the value, or
         where it fails."""
-        start, end = at, len(text)
-        while at < end and self._at not in _OVER:
+        start, room = at, MAX_CHARS - self._taken
+        if len(text) - at > room:
+            text = text[: at + room]
+        while at < len(text) and self._at not in _OVER:
             at = self._take(text, at)
         self._taken += at - start
-        if self._taken > MAX_CHARS:
+        if self._taken == MAX_CHARS and not self.done:
             self._at = _At.FAILED
         return at
 

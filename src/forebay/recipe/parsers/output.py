@@ -1,7 +1,7 @@
 """Collects an answer's events and keeps their rules: indexes, offered tools, whitespace at the borders of structure.
 
-Whitespace between text and a marker belongs to the format, not to the text, and is dropped; an answer without markers
-keeps all of its own.
+Whitespace before the first text, behind the last, and next to a marker there belongs to the format and is dropped; that
+between two texts stays, and an answer without markers keeps all of its own.
 """
 
 from __future__ import annotations
@@ -32,35 +32,38 @@ class Tool:
 
 
 class _Gate:
-    """Text of one kind, with the whitespace at its borders held back until it is known to be text."""
+    """Text of one kind. Whitespace next to a marker is held back, and shown only between two texts."""
 
     def __init__(self) -> None:
         self._held: list[str] = []
-        self._fresh = False
+        self._shown = False
+        self._marked = False
+        """A marker came behind the text that was shown last."""
 
     def open(self) -> None:
-        """A marker stood here: drop the whitespace on both sides of it."""
-        self._held.clear()
-        self._fresh = True
+        """A marker stands here."""
+        self._marked = True
+        if not self._shown:
+            self._held.clear()
 
     def take(self, text: str) -> str:
         """What can be shown with this text."""
-        if self._fresh:
+        if self._marked and not self._shown:
             text = text.lstrip()
         shown = text.rstrip()
         if not shown:
             if text:
                 self._held.append(text)
             return ""
-        self._fresh = False
-        shown = "".join((*self._held, shown))
-        self._held = [text[len(text.rstrip()) :]]
-        return shown
+        whole = "".join((*self._held, shown))
+        self._held = [text[len(shown) :]]
+        self._shown, self._marked = True, False
+        return whole
 
     def rest(self) -> str:
-        """The end of the answer: what was held back."""
+        """The end of the answer: the whitespace at the end of a text that no marker follows."""
         held, self._held = "".join(self._held), []
-        return held
+        return "" if self._marked else held
 
 
 class Output:

@@ -1,0 +1,121 @@
+"""Vocabularies whose text leaks into control tokens are refused at start, by the leaking token's name."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers
+
+from forebay.core.errors import InvalidRequestError, UnsupportedModelError
+from forebay.recipe import Recipe
+from forebay.recipe.hf_tokenizer import hf_parts
+from forebay.recipe.selftest import check_text_is_plain
+from forebay.recipe.vocabulary import Vocabulary
+from tests.recipe.families import Family
+
+_MARK = "<|end|>"
+
+
+def _byte_level(extra: list[str], merges: list[tuple[str, str]], **options: Any) -> Tokenizer:
+    vocab = {character: at for at, character in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
+    for token in extra:
+        vocab[token] = len(vocab)
+    tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=merges, **options))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    return tokenizer
+
+
+def _load(folder: Path, tokenizer: Tokenizer, *, add: bool = True) -> Recipe:
+    if add:
+        tokenizer.add_special_tokens([AddedToken(_MARK, special=True, normalized=False)])
+    tokenizer.save(str(folder / "tokenizer.json"))
+    (folder / "tokenizer_config.json").write_text(json.dumps({"eos_token": _MARK}))
+    return Recipe.load(folder, "hf")
+
+
+def _merges_to(text: str) -> tuple[list[str], list[tuple[str, str]]]:
+    """Tokens and merges that build up a text from the left."""
+    tokens = [text[:end] for end in range(2, len(text) + 1)]
+    return tokens, [(text[: end - 1], text[end - 1]) for end in range(2, len(text) + 1)]
+
+
+def test_a_clean_vocabulary_is_accepted(tmp_path: Path) -> None:
+    recipe = _load(tmp_path, _byte_level([], []))
+    assert recipe.template_name == "none"
+    assert [recipe.token_text(token) for token in recipe.plain_ids(_MARK)] == list(_MARK)
+
+
+def test_merges_that_spell_a_marker_are_refused(tmp_path: Path) -> None:
+    tokens, merges = _merges_to(_MARK)
+    with pytest.raises(UnsupportedModelError, match=r"<\|end\|>"):
+        _load(tmp_path, _byte_level(tokens, merges))
+
+
+def test_a_marker_in_the_base_vocabulary_with_ignore_merges_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedModelError, match=r"<\|end\|>"):
+        _load(tmp_path, _byte_level([_MARK], [], ignore_merges=True))
+
+
+def test_a_marker_in_the_base_vocabulary_that_no_merge_reaches_is_accepted(tmp_path: Path) -> None:
+    recipe = _load(tmp_path, _byte_level([_MARK], []))
+    assert recipe.is_control(recipe.vocab_size - 1)
+    assert not any(map(recipe.is_control, recipe.plain_ids(f"a{_MARK}")))
+
+
+def test_a_named_marker_that_is_no_added_token_is_tested_too(tmp_path: Path) -> None:
+    tokens, merges = _merges_to(_MARK)
+    with pytest.raises(UnsupportedModelError, match=r"<\|end\|>"):
+        _load(tmp_path, _byte_level(tokens, merges), add=False)
+
+
+def test_a_normaliser_that_folds_look_alikes_is_refused(tmp_path: Path) -> None:
+    """The marker can't be typed as it is (its bars are replaced), but a look-alike is folded into it."""
+    tokens, merges = _merges_to("</end/>")
+    tokenizer = _byte_level(tokens, merges)
+    tokenizer.normalizer = normalizers.Sequence(
+        [normalizers.Replace("\uff5c", "/"), normalizers.Replace("<|end|>", "x")]
+    )
+    tokenizer.add_special_tokens([AddedToken("</end/>", special=True, normalized=False)])
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    with pytest.raises(UnsupportedModelError, match="</end/>"):
+        Recipe.load(tmp_path, "hf")
+
+
+def test_a_lowercasing_normaliser_is_refused(tmp_path: Path) -> None:
+    tokens, merges = _merges_to(_MARK)
+    tokenizer = _byte_level(tokens, merges)
+    tokenizer.normalizer = normalizers.Lowercase()
+    with pytest.raises(UnsupportedModelError, match=r"<\|end\|>"):
+        _load(tmp_path, tokenizer)
+
+
+def test_a_leak_that_the_self_test_missed_is_refused_at_request_time(tmp_path: Path) -> None:
+    """Merges behind a rare prefix: only a text with that prefix leaks."""
+    tokenizer = _byte_level(["ab"], [("a", "b")])
+    tokenizer.normalizer = normalizers.Replace("zz", "ab")
+    parts = None
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    parts = hf_parts(tmp_path)
+    vocabulary = Vocabulary(_with_control(parts, {"\u2603": parts.plain.token_to_id("ab")}))
+    check_text_is_plain(vocabulary)
+    assert vocabulary.plain_ids("z")
+    with pytest.raises(InvalidRequestError, match="can't be served safely"):
+        vocabulary.plain_ids("a zz")
+
+
+def _with_control(parts: Any, control: dict[str, int]) -> Any:
+    from dataclasses import replace
+
+    return replace(parts, control=control)
+
+
+def test_the_self_test_runs_at_load(built: dict[str, Family], monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+    monkeypatch.setattr(
+        "forebay.recipe.recipe.check_text_is_plain", lambda vocabulary: seen.append(len(vocabulary.control))
+    )
+    Recipe.load(built["chatml"].folder, "hf")
+    assert seen == [3]
