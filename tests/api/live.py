@@ -52,6 +52,8 @@ class Live:
         """End the server as Ctrl-C would, and wait for it."""
         self._server.should_exit = True
         self._thread.join(20)
+        if self._thread.is_alive():
+            raise AssertionError("the server did not end")
 
 
 def wait_for(condition: Callable[[], object], seconds: float = 10.0) -> None:
