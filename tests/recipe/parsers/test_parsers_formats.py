@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.recipe.parsers.answers import DSML, END, ids, parse, parser, read, spec, vocabulary
 
 from forebay.core.request import FinishReason
 from forebay.recipe.detokenizer import Detokenizer
@@ -19,7 +20,6 @@ from forebay.recipe.parsers import (
     ToolCallStart,
     ToolFormat,
 )
-from tests.recipe.parsers.answers import DSML, END, ids, parse, parser, read, spec, vocabulary
 
 LOOK = '{"name": "look", "arguments": {"place": "Rome", "n": 1.10}}'
 CALL = f"⟦<tool_call>⟧\n{LOOK}\n⟦</tool_call>⟧"
@@ -217,12 +217,12 @@ def test_dsml_becomes_json_argument_by_argument(names: tuple[str, str, str], tok
     ("parameter", "arguments"),
     [
         (
-            f'name="place" string="true"></｜DSML｜parameter> {D} <{D}x</',
-            '{"place": "</｜DSML｜parameter> ｜DSML｜ <｜DSML｜x"}',
+            f'name="place" string="true"></{DSML}parameter> {D} <{D}x</',
+            f'{{"place": "</{DSML}parameter> {DSML} <{DSML}x"}}',
         ),
         ('name="a b" string="true">1</', '{"a b": "1"}'),
         ('name="a"b\\" string="true">1</', '{"a\\"b\\\\": "1"}'),
-        (f'name="a" string="false">"<{D} parameter"</', '{"a": "<｜DSML｜ parameter"}'),
+        (f'name="a" string="false">"<{D} parameter"</', f'{{"a": "<{DSML} parameter"}}'),
     ],
 )
 def test_dsml_values_and_names_are_escaped(parameter: str, arguments: str) -> None:

@@ -10,6 +10,7 @@ from typing import Any, Final
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.recipe.parsers.answers import CONTROL, DSML, ids, parser, read, vocabulary
 
 from forebay.core.request import FinishReason
 from forebay.recipe.parsers import (
@@ -22,7 +23,6 @@ from forebay.recipe.parsers import (
     ToolCallEnd,
     ToolCallStart,
 )
-from tests.recipe.parsers.answers import CONTROL, DSML, ids, parser, read, vocabulary
 
 few = settings(max_examples=40, deadline=None)
 MARKERS: Final = sorted({marker for markers in CONTROL.values() for marker in markers})
