@@ -16,6 +16,7 @@ from forebay import __version__
 from forebay.cli import console
 from forebay.cli.bench import engine as bench_engine
 from forebay.cli.bench import serve as bench_serve
+from forebay.cli.cache import app as cache
 from forebay.cli.chat import chat
 from forebay.cli.doctor import doctor
 from forebay.cli.options import UsageError, env_source, read_config
@@ -56,9 +57,10 @@ bench = App(name="bench", help="Measure a server over HTTP, or the engine by its
 bench.command(bench_serve, name="serve")
 bench.command(bench_engine, name="engine")
 app.command(bench)
+app.command(cache)
 app.command(doctor)
 
-SECTIONS = ("serve", "chat", "bench", "doctor")
+SECTIONS = ("serve", "chat", "bench", "cache", "doctor")
 
 
 @app.meta.default

@@ -1,0 +1,23 @@
+"""Moves pages between the device, the host pool and disk: shared memory, files, and the threads that copy.
+
+Not the decisions: what to save, load, pin or preempt comes from `kv` and `scheduling`. No tensors: pages are addresses
+and bytes, so that nothing here loads torch. An engine needs `KvTiers` and nothing else.
+"""
+
+from forebay.fabric.jobs import Completion, Loaded, Saved
+from forebay.fabric.location import default_cache_dir
+from forebay.fabric.memory import HostMemory
+from forebay.fabric.metrics import TierCounters
+from forebay.fabric.tiers import KvTiers, TierConfig, TierGauges
+
+__all__ = [
+    "Completion",
+    "HostMemory",
+    "KvTiers",
+    "Loaded",
+    "Saved",
+    "TierConfig",
+    "TierCounters",
+    "TierGauges",
+    "default_cache_dir",
+]

@@ -1,0 +1,321 @@
+"""The disk tier: pages that survive restarts, within a bound on disk space that is never passed.
+
+Payload in extents, names in the index, the running state in the catalog. One thread writes (`store`, `sweep`, `prune`);
+`where`, `used`, `pin` and `unpin` wait for no input or output; `lease` and `read` may come from any thread.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import sqlite3
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+from forebay.fabric.catalog import Catalog
+from forebay.fabric.compaction import compact, sparse_extent
+from forebay.fabric.errors import TierError
+from forebay.fabric.extents import ExtentFiles, Place
+from forebay.fabric.index import NAME, Index, Record
+from forebay.fabric.lease import DiskLease
+from forebay.fabric.lock import DirectoryLock
+from forebay.fabric.metrics import Metrics
+from forebay.fabric.pool_layout import aligned
+from forebay.fabric.protocol import StoredPage
+from forebay.kv.quota import Quotas
+from forebay.kv.retention import RetentionPolicy
+from forebay.kv.tiers import Where
+from forebay.kv.value import Worth
+
+log = logging.getLogger(__name__)
+
+EXTENTS = "extents"
+_SMALLEST_EXTENT = 1 << 20
+_SPARSE = 0.25
+"""A file with less than this share of live bytes is given up for a denser one."""
+
+
+class DiskStore:
+    """All pages of a cache directory. Readers are given bytes that match their checksum, or nothing."""
+
+    def __init__(
+        self,
+        folder: Path,
+        limit: int,
+        metrics: Metrics,
+        now: float,
+        *,
+        retention: RetentionPolicy | None = None,
+        worth: Worth | None = None,
+        quotas: Quotas | None = None,
+        extent_bytes: int | None = None,
+        make_files: Callable[[Path, int], ExtentFiles] = ExtentFiles,
+    ) -> None:
+        """Open the store in `folder` (made if need be, for this user only), holding at most `limit` bytes of disk.
+
+        `retention` None takes the classes that the store was last opened with. A store that is larger is cut down; one
+        whose index is damaged begins empty. Raises ConfigError when another server uses it or its format is another.
+        """
+        self.folder = folder
+        self.limit = limit
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        folder.chmod(0o700)
+        (folder / EXTENTS).mkdir(exist_ok=True, mode=0o700)
+        self._lock = DirectoryLock(folder)
+        self._write = threading.RLock()
+        self._metrics = metrics
+        self._dropped: list[Record] = []
+        self._index = _open_index(folder, min(1 << 20, limit // 16))
+        smallest = min(_SMALLEST_EXTENT, max(1, limit // 8))
+        self._files = make_files(folder / EXTENTS, extent_bytes or max(smallest, limit // 128))
+        self._catalog = Catalog(worth or Worth(half_life_s=3600.0), self._classes(retention), quotas or Quotas())
+        self._recover(now)
+
+    def _classes(self, given: RetentionPolicy | None) -> RetentionPolicy:
+        """The classes of the server, or those of the last one where a tool opens its store."""
+        if given is None:
+            return RetentionPolicy(self._index.value("retention") or {})
+        self._index.set_values({"retention": given.classes})
+        return given
+
+    def _recover(self, now: float) -> None:
+        places: dict[int, list[Place]] = {}
+        records = list(self._index.records())
+        for record in records:
+            places.setdefault(record.place.extent, []).append(record.place)
+        self._files.recover(places)
+        self._catalog.add(records)
+        with self._write:
+            self._expire(now)
+            self._make_room(0)
+
+    def where(self, page: bytes, tenant: str, now: float) -> Where:
+        """DISK or MISS; a page of another tenant, or one past its time, is a miss."""
+        return Where.MISS if self._catalog.get(page, tenant, now) is None else Where.DISK
+
+    def used(self, pages: Iterable[bytes], retention: str, now: float) -> None:
+        """A request of this class uses these pages; written down at the next `sweep`."""
+        self._catalog.used(pages, retention, now)
+
+    def pin(self, pages: Iterable[bytes]) -> None:
+        """Keep these pages, and those of them that come later, until `unpin`. Pins end with the process."""
+        self._catalog.pin(pages)
+
+    def unpin(self, pages: Iterable[bytes]) -> None:
+        """Take back one pin of each."""
+        self._catalog.unpin(pages)
+
+    def lease(self, page: bytes, tenant: str, now: float) -> DiskLease | None:
+        """The right to read a page, or None."""
+        record = self._catalog.lease(page, tenant, now)
+        if record is None:
+            return None
+        end = partial(self._catalog.end_lease, record, record.place)
+        return DiskLease(record.ref, record.place, record.checksum, end, partial(self._drop, record))
+
+    def prefetch(self, leases: Sequence[DiskLease]) -> None:
+        """Tell the system which pages will be read next."""
+        self._files.prefetch(lease.place for lease in leases)
+
+    def read(self, leases: Sequence[DiskLease], buffers: Sequence[memoryview]) -> list[bool]:
+        """Fill each buffer with the page of its lease, in large reads where pages lie side by side.
+
+        Returns which ones are right; what a buffer of another one holds is undefined, and that page is dropped.
+        """
+        right: list[bool] = []
+        for run in _runs(leases):
+            arrived = self._read_run(leases[run], buffers[run])
+            for lease, buffer in zip(leases[run], buffers[run], strict=True):
+                right.append(lease.check(buffer, min(max(arrived, 0), len(buffer))))
+                arrived -= aligned(len(buffer))
+        return right
+
+    def _read_run(self, leases: Sequence[DiskLease], buffers: Sequence[memoryview]) -> int:
+        try:
+            return self._files.read([lease.place for lease in leases], buffers)
+        except OSError as error:
+            log.warning("reading the cache directory failed: %s", error.strerror)
+            return 0
+
+    def store(self, pages: Sequence[StoredPage], now: float) -> list[bool]:
+        """Write pages and name them in the index; returns which ones are on disk afterwards.
+
+        A page is refused when its tenant's quota or the bound leaves no room for it. Raises TierError when the disk
+        refuses; then none of them is stored.
+        """
+        with self._writing():
+            new = {page.ref.id: page for page in pages if page.ref.id not in self._catalog}
+            held = self._catalog.hold(page.ref.parent for page in new.values())
+            try:
+                admitted = [page for page in new.values() if self._admit(page)]
+                if admitted and self._make_room(sum(aligned(len(page.data)) for page in admitted)):
+                    self._append(admitted, now)
+            finally:
+                self._catalog.let_go(held)
+            return [page.ref.id in self._catalog for page in pages]
+
+    def sweep(self, now: float) -> None:
+        """Housekeeping, every minute or so: write down uses, drop what is past its time, give space back."""
+        with self._writing():
+            self._index.touch(self._catalog.take_touched())
+            self._expire(now)
+            self._make_room(0)
+            number = sparse_extent(self._files, _SPARSE, self.limit - self.disk_bytes)
+            if number is not None and not self._files.is_active(number):
+                self._compact(number)
+
+    def prune(
+        self, now: float, *, to: int | None = None, unused_for: float | None = None, tenant: str | None = None
+    ) -> int:
+        """Drop the least valuable pages until at most `to` bytes are held; pages unused for `unused_for` seconds; those
+        of a `tenant` (of it only those unused for so long, when both are given). Returns how many went.
+        """
+        before = len(self._catalog)
+        with self._writing():
+            if unused_for is not None or tenant is not None:
+                chosen = self._catalog.records(
+                    lambda record: tenant in {None, record.ref.tenant} and now - record.last_use >= (unused_for or 0)
+                )
+                self._forget(self._catalog.take(record.ref.id for record in chosen))
+            if to is not None:
+                self._make_room(0, limit=to)
+        return before - len(self._catalog)
+
+    def clear(self) -> int:
+        """Drop every page; returns how many there were."""
+        with self._writing():
+            taken = self._catalog.take(record.ref.id for record in self._catalog.records(lambda _: True))
+            self._forget(taken)
+            self._files.seal()
+        return len(taken)
+
+    @property
+    def disk_bytes(self) -> int:
+        """Bytes of disk held, index included."""
+        return self._files.allocated + self._index.disk_bytes
+
+    @property
+    def pages(self) -> int:
+        """Pages stored."""
+        return len(self._catalog)
+
+    def names(self) -> list[tuple[bytes, str]]:
+        """Id and tenant of every page."""
+        return [(record.ref.id, record.ref.tenant) for record in self._catalog.records(lambda _: True)]
+
+    def save_values(self, values: Mapping[str, object]) -> None:
+        """Keep named values (JSON) beside the pages, such as counters for `forebay cache stats`."""
+        with self._write:
+            self._index.set_values(values)
+
+    def value(self, name: str) -> object:
+        """A named value, or None."""
+        with self._write:
+            found: object = self._index.value(name)
+            return found
+
+    def close(self) -> None:
+        """Write down what is pending and let others use the directory. Leases must have ended."""
+        with self._writing():
+            self._index.touch(self._catalog.take_touched())
+        self._files.close()
+        self._index.close()
+        self._lock.close()
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """One writer at a time; what readers found to be damaged goes first."""
+        with self._write:
+            try:
+                dropped, self._dropped = self._dropped, []
+                self._forget(dropped)
+                yield
+            except (sqlite3.Error, OSError) as error:
+                raise TierError(f"the cache directory can't be used: {error}") from error
+
+    def _admit(self, page: StoredPage) -> bool:
+        size = aligned(len(page.data))
+        excess = self._catalog.excess(page.ref.tenant, size)
+        if excess > 0:
+            self._evict(self._catalog.take_least(excess, page.ref.tenant), "quota")
+        return self._catalog.excess(page.ref.tenant, size) <= 0
+
+    def _append(self, pages: Sequence[StoredPage], now: float) -> None:
+        places = self._files.append([page.data for page in pages])
+        records = [Record(p.ref, place, p.checksum, now, now) for p, place in zip(pages, places, strict=True)]
+        try:
+            self._index.add(records)
+        except sqlite3.Error:
+            self._files.free(places)
+            raise
+        self._catalog.add(records)
+
+    def _make_room(self, size: int, limit: int | None = None) -> bool:
+        """Evict and compact until `size` bytes more fit the limit; False when nothing more may go."""
+        limit = self.limit if limit is None else limit
+        margin = min(limit // 8, 2 << 20)  # what the index and its log may grow by in one go
+        if not self._files.punches:
+            margin += self._files.extent_bytes  # where compaction puts what it moves
+        while (short := self.disk_bytes + margin + size - limit) > 0:
+            number = sparse_extent(self._files, 0.5, limit - self.disk_bytes) if self._files.dead else None
+            if number is not None and self._compact(number):
+                continue
+            if not self._evict(self._catalog.take_least(short), "room"):
+                return False
+        return True
+
+    def _evict(self, records: list[Record], reason: str) -> int:
+        self._forget(records)
+        self._metrics.count(**{f"evicted_disk_{reason}": len(records)})
+        return len(records)
+
+    def _forget(self, records: Sequence[Record]) -> None:
+        """Records that the catalog gave up: out of the index first, then their space."""
+        self._index.remove(record.ref.id for record in records)
+        self._files.free(self._catalog.vacate(record.place for record in records))
+
+    def _expire(self, now: float) -> None:
+        retention = self._catalog.retention
+        for name in self._index.retentions():
+            late = self._index.unused_since(name, now - retention.seconds(name))
+            self._evict(self._catalog.take(self._catalog.expired(late, now)), "expired")
+
+    def _compact(self, number: int) -> bool:
+        """Empty an extent; False when that gave no space back, since pages in it are being read."""
+        before = self.disk_bytes
+        self._metrics.count(compacted_bytes=compact(number, self._files, self._index, self._catalog))
+        return self.disk_bytes < before
+
+    def _drop(self, record: Record, reason: str) -> None:
+        """Out of sight at once; out of the index with the next write."""
+        if self._catalog.take([record.ref.id]):
+            log.warning("page %s on disk is dropped: %s", record.ref.id.hex()[:16], reason)
+            self._metrics.count(corrupt_disk=1)
+            self._dropped.append(record)
+
+
+def _open_index(folder: Path, log_bytes: int) -> Index:
+    try:
+        return Index(folder, log_bytes=log_bytes)
+    except sqlite3.DatabaseError as error:
+        log.warning("the index of %s is damaged (%s); the cache begins empty", folder, error)
+        for suffix in ("", "-wal", "-shm"):
+            (folder / (NAME + suffix)).unlink(missing_ok=True)
+        shutil.rmtree(folder / EXTENTS)
+        (folder / EXTENTS).mkdir(mode=0o700)
+        return Index(folder, log_bytes=log_bytes)
+
+
+def _runs(leases: Sequence[DiskLease]) -> Iterator[slice]:
+    """Slices of leases whose pages lie one behind the other in one file."""
+    start = 0
+    for i in range(1, len(leases) + 1):
+        if i < len(leases):
+            last, place = leases[i - 1].place, leases[i].place
+            if place.extent == last.extent and place.offset == last.end:
+                continue
+        yield slice(start, i)
+        start = i

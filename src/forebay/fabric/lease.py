@@ -1,0 +1,249 @@
+"""The only ways to touch a page's bytes below the device: `Lease` and `DiskLease` to read, `Reservation` to write one.
+
+Each belongs to one page of one tenant, keeps it where it is, and knows its checksum and whether a copy is pending. All
+are context managers; whatever is done with one after its end raises LeaseError. They decide nothing about eviction.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self
+
+from forebay.fabric.checksum import address_of, memory_at, page_checksum
+from forebay.fabric.errors import CorruptPageError, LeaseError, TierError
+from forebay.fabric.extents import Place
+from forebay.kv.tiers import PageRef
+
+
+class Pending:
+    """The wait for a copy into a tier: open until it is done or given up."""
+
+    def __init__(self) -> None:
+        self._done = threading.Event()
+        self.failed = False
+
+    @property
+    def done(self) -> bool:
+        """Whether the copy ended, well or not."""
+        return self._done.is_set()
+
+    def finish(self, *, failed: bool) -> None:
+        """The copy ended; everyone who waits goes on."""
+        self.failed = failed
+        self._done.set()
+
+    def wait(self, timeout: float) -> bool:
+        """Wait for the end; False when it did not come in time."""
+        return self._done.wait(timeout)
+
+
+class _Handle:
+    """What all have in common: a page, and an end after which nothing works any more."""
+
+    def __init__(self, ref: PageRef, end: Callable[[], None]) -> None:
+        self._ref = ref
+        self._end: Callable[[], None] | None = end
+
+    @property
+    def ref(self) -> PageRef:
+        """The page."""
+        return self._ref
+
+    def release(self) -> None:
+        """Let go of the page. Raises LeaseError the second time, BufferError while an array lies over its view."""
+        self._require_open()
+        self._close()
+        end, self._end = self._end, None
+        if end is not None:
+            end()
+
+    def _require_open(self) -> None:
+        if self._end is None:
+            raise LeaseError(f"page {self._ref.id.hex()[:16]} was used after its lease was released")
+
+    def _close(self) -> None:
+        """Take back what was handed out."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._end is not None:
+            self.release()
+
+
+class _Memory(_Handle):
+    """A page that lies in memory."""
+
+    def __init__(self, ref: PageRef, buffer: memoryview, end: Callable[[], None]) -> None:
+        super().__init__(ref, end)
+        self._bytes = buffer
+        self._view: memoryview | None = None
+
+    @property
+    def _buffer(self) -> memoryview:
+        self._require_open()
+        return self._bytes
+
+    def _close(self) -> None:
+        if self._view is not None:
+            self._view.release()
+        self._bytes.release()
+
+
+class DiskLease(_Handle):
+    """The right to read one page from disk, which stays where it is meanwhile. `DiskStore.read` does the reading."""
+
+    def __init__(
+        self, ref: PageRef, place: Place, checksum: bytes, end: Callable[[], None], drop: Callable[[str], None]
+    ) -> None:
+        super().__init__(ref, end)
+        self._place = place
+        self._checksum = checksum
+        self._drop = drop
+
+    @property
+    def place(self) -> Place:
+        """Where the bytes lie."""
+        self._require_open()
+        return self._place
+
+    @property
+    def checksum(self) -> bytes:
+        """The checksum that the page was stored with."""
+        self._require_open()
+        return self._checksum
+
+    def check(self, data: memoryview, arrived: int) -> bool:
+        """Whether `data` is the page; if not (or if fewer bytes arrived), the page is dropped from disk."""
+        self._require_open()
+        if arrived < self._place.size:
+            self._drop(f"only {arrived} of {self._place.size} bytes are there")
+        elif page_checksum(self._ref.id, data) != self._checksum:
+            self._drop("it does not match its checksum")
+        else:
+            return True
+        return False
+
+
+class Lease(_Memory):
+    """The right to read one page, which stays in its tier meanwhile."""
+
+    def __init__(  # noqa: PLR0917  (made by tiers only)
+        self,
+        ref: PageRef,
+        buffer: memoryview,
+        checksum: Callable[[], bytes],
+        pending: Pending | None,
+        end: Callable[[], None],
+        drop: Callable[[], None],
+    ) -> None:
+        """`checksum` is asked once no copy is pending; `drop` takes a damaged page out of its tier."""
+        super().__init__(ref, buffer, end)
+        self._checksum = checksum
+        self._pending = pending
+        self._drop = drop
+
+    @property
+    def tenant(self) -> str:
+        """Whose page it is."""
+        return self.ref.tenant
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the page."""
+        return len(self._buffer)
+
+    @property
+    def ready(self) -> bool:
+        """Whether the bytes are there; False while a copy into the tier is pending or after it failed."""
+        return self._pending is None or (self._pending.done and not self._pending.failed)
+
+    def wait(self, timeout: float) -> bool:
+        """Wait for a pending copy; True once the bytes are there. Never called by the step loop."""
+        if self._pending is not None:
+            self._pending.wait(timeout)
+        return self.ready
+
+    def copy_to(self, address: int) -> None:
+        """Copy the page to `address` of this process and check what arrived there.
+
+        Raises CorruptPageError, having dropped the page from its tier, when the bytes are wrong; LeaseError when the
+        page is not ready.
+        """
+        source = self._ready_buffer()
+        ctypes.memmove(address, _address(source), len(source))
+        self._check(memory_at(address, len(source)))
+
+    def verify(self) -> None:
+        """Check the bytes where they lie. Raises as `copy_to` does."""
+        self._check(self._ready_buffer())
+
+    def view(self) -> memoryview:
+        """The checked bytes, read only, valid until release. Raises as `copy_to` does."""
+        self.verify()
+        self._view = self._view or self._buffer.toreadonly()
+        return self._view
+
+    def checksum(self) -> bytes:
+        """The checksum that the page was stored with."""
+        self._ready_buffer()
+        return self._checksum()
+
+    def _ready_buffer(self) -> memoryview:
+        buffer = self._buffer
+        if not self.ready:
+            raise LeaseError(f"page {self.ref.id.hex()[:16]} was read before its copy was done")
+        return buffer
+
+    def _check(self, data: memoryview) -> None:
+        if page_checksum(self.ref.id, data) != self._checksum():
+            self._drop()
+            raise CorruptPageError(f"page {self.ref.id.hex()[:16]} does not match its checksum")
+
+
+class Reservation(_Memory):
+    """The right to write one new page. Nobody can read it before `commit`; without one the room is given back."""
+
+    def __init__(
+        self,
+        ref: PageRef,
+        buffer: memoryview,
+        commit: Callable[[bytes], None],
+        abandon: Callable[[], None],
+    ) -> None:
+        super().__init__(ref, buffer, abandon)
+        self._commit = commit
+
+    @property
+    def buffer(self) -> memoryview:
+        """The memory to fill, valid until the end."""
+        return self._buffer
+
+    def fill(self, address: int) -> None:
+        """Copy the page from `address` of this process."""
+        buffer = self._buffer
+        ctypes.memmove(_address(buffer), address, len(buffer))
+
+    def commit(self, checksum: bytes | None = None) -> bytes:
+        """The bytes are complete: let others read them. Returns the checksum.
+
+        `checksum` is what these very bytes were just checked against when they came from another tier; None for the
+        first copy of a page, whose checksum is made here.
+        """
+        found = checksum or page_checksum(self._ref.id, self._buffer)
+        self._close()
+        self._end = None
+        self._commit(found)
+        return found
+
+
+def _address(buffer: memoryview) -> int:
+    if buffer.readonly:
+        raise TierError("the tier's memory is read only")
+    return address_of(buffer)

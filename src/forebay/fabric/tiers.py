@@ -1,0 +1,216 @@
+"""All tiers below the device as one thing: what an engine calls, from its one step thread, without ever waiting.
+
+The engine keeps the device pages and decides what to save, load and pin; here is where that is carried out.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from forebay.fabric.disk_store import DiskStore
+from forebay.fabric.host_pool import HostPool, PoolGauges
+from forebay.fabric.jobs import Completion
+from forebay.fabric.memory import HostMemory
+from forebay.fabric.metrics import Metrics, TierCounters
+from forebay.fabric.mover import Mover
+from forebay.fabric.pacer import Pacer, copy_speed
+from forebay.kv.quota import Quotas
+from forebay.kv.retention import RetentionPolicy
+from forebay.kv.tiers import Lookup, PageRef, Where
+
+
+@dataclass(frozen=True, slots=True)
+class TierConfig:
+    """What the tiers are made of."""
+
+    page_bytes: int
+    """Bytes of a device page; each is one memory range."""
+    host: HostMemory
+    cache_dir: Path | None = None
+    """Where the disk tier lies; None for none."""
+    cache_bytes: int = 0
+    """Most bytes of disk that it may hold, index included."""
+    retention: Mapping[str, float] = field(default_factory=dict)
+    """Retention classes by name, in seconds, beside or instead of the default ones."""
+    host_quotas: Quotas = field(default_factory=Quotas)
+    disk_quotas: Quotas = field(default_factory=Quotas)
+    copy_share: float = 0.1
+    """How much of one core's copying speed write-through may take (0 to 1)."""
+    verify_at_rest: bool = False
+    """Re-check stored pages in the gaps."""
+
+
+@dataclass(frozen=True, slots=True)
+class TierGauges:
+    """What the tiers hold now."""
+
+    host: PoolGauges
+    disk_pages: int
+    disk_bytes: int
+    disk_limit: int
+
+
+class KvTiers:
+    """Host pool and disk with the threads that move pages between them and the device. A context manager."""
+
+    def __init__(self, config: TierConfig, clock: Callable[[], float] = time.time) -> None:
+        """Open the tiers. `clock` gives seconds since 1970. Raises ConfigError when memory or folder can't be had."""
+        self.config = config
+        self.retention = RetentionPolicy(config.retention)
+        self._clock = clock
+        self._metrics = Metrics()
+        self._pool = HostPool(
+            config.host, config.page_bytes, self._metrics, retention=self.retention, quotas=config.host_quotas
+        )
+        try:
+            self._disk = self._open_disk(config)
+        except BaseException:
+            self._pool.close()
+            raise
+        pacer = Pacer(config.copy_share * copy_speed(time.perf_counter))
+        self._mover = Mover(
+            self._pool, self._disk, self._metrics, clock, pacer=pacer, verify_at_rest=config.verify_at_rest
+        )
+
+    def _open_disk(self, config: TierConfig) -> DiskStore | None:
+        if config.cache_dir is None:
+            return None
+        return DiskStore(
+            config.cache_dir,
+            config.cache_bytes,
+            self._metrics,
+            self._clock(),
+            retention=self.retention,
+            quotas=config.disk_quotas,
+        )
+
+    def lookup(self, pages: Iterable[bytes], tenant: str) -> Lookup:
+        """Where the leading pages of a prefix are, up to the first that this tenant has in no tier."""
+        now, places = self._clock(), []
+        for page in pages:
+            place = self._pool.where(page, tenant)
+            if place is Where.MISS and self._disk is not None:
+                place = self._disk.where(page, tenant, now)
+            if place is Where.MISS:
+                break
+            places.append(place)
+        return Lookup(places)
+
+    def save(self, ref: PageRef, address: int, tag: int) -> bool:
+        """Write a full page through to the host pool, and to disk if its class says so, in the background.
+
+        The bytes at `address` must not change before `poll` gives the `Saved` with this `tag`. False, and no
+        completion, when too many pages wait: the page is not written through.
+        """
+        return self._mover.save(ref, address, tag)
+
+    def checkpoint(self, pages: Sequence[tuple[PageRef, int]]) -> bool:
+        """Bring all of these pages (ref, address) below, now, and pin them: a running sequence leaves the device.
+
+        Pages that are below already cost nothing; the others are copied in this call (some 0.1 ms for 400 KB). All or
+        none: False, with nothing pinned, when they don't all find room; making it has begun, so it pays to ask again.
+        """
+        ids = [ref.id for ref, _ in pages]
+        self.pin(ids)
+        missing = [(ref, at) for ref, at in pages if self._place(ref) is Where.MISS]
+        if self._mover.saver.all_or_none(missing):
+            return True
+        self.unpin(ids)
+        if self._disk is not None and self._pool.spill_pinned():
+            self._mover.spill_soon()
+        return False
+
+    def load(self, refs: Sequence[PageRef], addresses: Sequence[int]) -> int | None:
+        """Load leading pages of a prefix to device memory in the background; the ticket of the `Loaded` to come.
+
+        The memory belongs to the load until then. None when too many loads wait.
+        """
+        return self._mover.load(refs, addresses)
+
+    def cancel(self, ticket: int) -> None:
+        """A load is wanted no more. Its `Loaded` comes all the same."""
+        self._mover.cancel(ticket)
+
+    def poll(self) -> list[Completion]:
+        """What ended since the last call."""
+        return self._mover.poll()
+
+    def fileno(self) -> int:
+        """Readable while `poll` has something to give: for the poller of an idle worker."""
+        return self._mover.fileno()
+
+    def used(self, pages: Sequence[bytes], retention: str) -> None:
+        """A request of this retention class read or wrote these pages, on the device or below: they are kept longer."""
+        now = self._clock()
+        self._pool.used(pages, retention, now)
+        if self._disk is not None:
+            self._disk.used(pages, retention, now)
+
+    def pin(self, pages: Sequence[bytes]) -> None:
+        """Pages of a live request: at least one tier below keeps each of them until `unpin`. Pins count."""
+        if self._disk is not None:
+            self._disk.pin(pages)
+            now = self._clock()
+            for page, tenant in ((page, self._pool.tenant_of(page)) for page in pages):
+                if tenant is not None and self._disk.where(page, tenant, now) is Where.MISS:
+                    self._pool.mark_unclean(page)
+        self._pool.pin(pages)
+
+    def unpin(self, pages: Sequence[bytes]) -> None:
+        """Take back one pin of each page. Raises KeyError for a page that has none."""
+        self._pool.unpin(pages)
+        if self._disk is not None:
+            self._disk.unpin(pages)
+
+    def missed(self, pages: int) -> None:
+        """Count pages of a prompt that were in no tier, the device included."""
+        self._metrics.count(misses=pages)
+
+    def clear(self) -> None:
+        """Forget every page that no request needs: the host pool's now, the disk's in the background."""
+        self._pool.clear()
+        if self._disk is not None:
+            self._mover.clear_disk()
+
+    def counters(self) -> TierCounters:
+        """Counts since the start."""
+        return self._metrics.snapshot()
+
+    def gauges(self) -> TierGauges:
+        """What is held now."""
+        disk = self._disk
+        pages, held = (0, 0) if disk is None else (disk.pages, disk.disk_bytes)
+        return TierGauges(self._pool.gauges(), pages, held, self.config.cache_bytes)
+
+    def check(self) -> list[str]:
+        """Recount the book-keeping; empty when all is well."""
+        return self._pool.check()
+
+    def close(self) -> None:
+        """End the threads, write what should be on disk (for seconds at most), and give the memory back.
+
+        Device memory may go only after this.
+        """
+        self._mover.close()
+        if self._disk is not None:
+            self._disk.close()
+        self._pool.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _place(self, ref: PageRef) -> Where:
+        place = self._pool.where(ref.id, ref.tenant)
+        if place is Where.MISS and self._disk is not None:
+            place = self._disk.where(ref.id, ref.tenant, self._clock())
+        return place

@@ -1,0 +1,130 @@
+"""Which stored page is worth least, for tiers that must make room. Scores and order only: nothing is dropped here.
+
+A page is worth what computing it again would cost, per byte, weighted by how often it was used and halved with every
+half-life that it lies unused. The logarithm of that value falls at the same rate for all pages, so a page's score can
+be written as a time, `last use + half-life * log2(weight)`, which needs no update as time goes by.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass
+from math import log2
+
+_MIB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Worth:
+    """Turns what is known of a page into a score; the page with the lowest one goes first."""
+
+    half_life_s: float
+    """How long unused a page has to lie until it is worth half; about a tenth of the time that a tier takes to fill."""
+    attention_tokens: int = 8192
+    """The context at which a token costs twice what it costs at the start of a prompt."""
+
+    def score(self, last_use: float, uses: int, end: int, size: int) -> float:
+        """A page of `size` bytes that ends at token `end` of its sequence, used `uses` times, last at `last_use` s."""
+        weight = (1 + uses) * (1 + end / self.attention_tokens) * _MIB / size
+        return last_use + self.half_life_s * log2(weight)
+
+
+@dataclass(slots=True)
+class _Entry:
+    parent: bytes
+    tenant: str
+    score: float
+    holds: int = 0
+    queued: float | None = None
+    """The score under which the page is in the heap, None when it is not (or only under an older one)."""
+
+
+class ValueOrder:
+    """Pages by score, least valuable first, among those that may go: not held, and no page here continues them.
+
+    A prefix is only readable from its start, so it must be given up from its end. Every operation takes O(log pages).
+    """
+
+    def __init__(self) -> None:
+        self._entries: dict[bytes, _Entry] = {}
+        self._children: dict[bytes, int] = {}
+        self._heaps: dict[str, list[tuple[float, bytes]]] = {}
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __contains__(self, page: bytes) -> bool:
+        return page in self._entries
+
+    def add(self, page: bytes, parent: bytes, tenant: str, score: float) -> None:
+        """A page is here now. Its parent may be missing, or come later. Raises ValueError when it is here already."""
+        if page in self._entries:
+            raise ValueError(f"page {page.hex()} is in the order already")
+        self._entries[page] = _Entry(parent, tenant, score)
+        self._children[parent] = self._children.get(parent, 0) + 1
+        self._queue(page)
+
+    def rescore(self, page: bytes, score: float) -> None:
+        """The page was used, or is worth something else for another reason."""
+        self._entries[page].score = score
+        self._queue(page)
+
+    def hold(self, page: bytes) -> None:
+        """The page must stay until `release` was called as often as `hold`."""
+        self._entries[page].holds += 1
+
+    def release(self, page: bytes) -> None:
+        """One hold less. Raises ValueError when there is none."""
+        entry = self._entries[page]
+        if not entry.holds:
+            raise ValueError(f"page {page.hex()} is not held")
+        entry.holds -= 1
+        self._queue(page)
+
+    def remove(self, page: bytes) -> None:
+        """The page is gone, whether it was free to go or not."""
+        parent = self._entries.pop(page).parent
+        left = self._children[parent] - 1
+        if left:
+            self._children[parent] = left
+        else:
+            del self._children[parent]
+            if parent in self._entries:
+                self._queue(parent)
+
+    def least(self, tenant: str | None = None) -> bytes | None:
+        """The least valuable page that may go, of this tenant or of all; None when there is none. It stays here."""
+        tenants = list(self._heaps) if tenant is None else [tenant]
+        tops = [top for name in tenants if (top := self._top(name)) is not None]
+        return min(tops)[1] if tops else None
+
+    def _may_go(self, page: bytes) -> bool:
+        return not self._entries[page].holds and page not in self._children
+
+    def _queue(self, page: bytes) -> None:
+        entry = self._entries[page]
+        if entry.queued == entry.score or not self._may_go(page):
+            return
+        entry.queued = entry.score
+        heap = self._heaps.setdefault(entry.tenant, [])
+        heapq.heappush(heap, (entry.score, page))
+        if len(heap) > 2 * len(self._entries) + 64:
+            heap[:] = [item for item in heap if self._current(item)]
+            heapq.heapify(heap)
+
+    def _current(self, item: tuple[float, bytes]) -> bool:
+        entry = self._entries.get(item[1])
+        return entry is not None and entry.queued == item[0] == entry.score
+
+    def _top(self, tenant: str) -> tuple[float, bytes] | None:
+        """The tenant's first item that still says the truth; others are dropped on the way."""
+        heap = self._heaps.get(tenant, [])
+        while heap:
+            item = heap[0]
+            if self._current(item):
+                if self._may_go(item[1]):
+                    return item
+                self._entries[item[1]].queued = None
+            heapq.heappop(heap)
+        self._heaps.pop(tenant, None)
+        return None
