@@ -54,6 +54,17 @@ def test_progress_rises_to_one(tmp_path: Path, torch_kernels: Kernels) -> None:
     assert len(shares) > 12
 
 
+def test_leaves_torchs_threads_as_they_were(tmp_path: Path, torch_kernels: Kernels) -> None:
+    source, before, within = save(tmp_path), torch.get_num_threads(), list[int]()
+    torch.set_num_threads(2)
+    try:
+        load_model(source, torch_kernels, torch.float32, lambda _share: within.append(torch.get_num_threads()))
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+    assert set(within) == {1}
+
+
 def test_bf16_weights_and_pages_stay_near_fp32(tmp_path: Path, kernels: Kernels) -> None:
     source = save(tmp_path)
     logits = []

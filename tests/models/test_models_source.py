@@ -124,6 +124,7 @@ def test_a_hub_repository_without_config_is_refused(tmp_path: Path, monkeypatch:
         resolve("owner/model")
 
 
+LLAMA3: dict[str, Any] = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0}
 QWEN2: dict[str, Any] = {"model_type": "qwen2", "architectures": None}
 REFUSED_CONFIGS: list[tuple[dict[str, Any], str]] = [
     ({"model_type": "mamba"}, "'mamba'; Forebay runs llama, mistral, qwen2, qwen3"),
@@ -139,6 +140,8 @@ REFUSED_CONFIGS: list[tuple[dict[str, Any], str]] = [
     ({"rope_parameters": {"rope_type": "linear"}}, "lacks its factor"),
     ({"rope_parameters": {"rope_type": "linear", "factor": "x"}}, "rope parameters"),
     ({"rope_parameters": {"rope_theta": 0.5}}, "rotary base"),
+    ({"rope_parameters": LLAMA3 | {"original_max_position_embeddings": 1}}, "context that it was trained on"),
+    ({"rope_parameters": LLAMA3 | {"high_freq_factor": 1.0}}, "high_freq_factor must be above"),
     ({"rope_parameters": {"partial_rotary_factor": 0.5}}, "part of each head"),
     ({"rope_parameters": {"rope_type": "longrope", "short_factor": [1.0], "long_factor": [1.0]}}, "8 short factors"),
     ({"intermediate_size": 97}, r"mlp\.gate_proj\.weight has shape \(96, 64\), but \(97, 64\)"),
@@ -195,6 +198,13 @@ def test_key_heads_may_be_null(folder: Path) -> None:
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | {"num_key_value_heads": None}))
     assert read_hf_config(folder).kv_heads == 4
+
+
+def test_windows_of_qwen_configs_without_layer_types(folder: Path) -> None:
+    config = json.loads((folder / "config.json").read_text()) | QWEN2
+    config |= {"use_sliding_window": True, "sliding_window": 20, "max_window_layers": 1}
+    (folder / "config.json").write_text(json.dumps(config))
+    assert read_hf_config(folder).windows == (None, 20, 20)
 
 
 def test_yarn_stretches_the_context(folder: Path) -> None:

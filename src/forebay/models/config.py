@@ -23,6 +23,10 @@ class RopeKind(StrEnum):
     LONGROPE = "longrope"
 
 
+TRAINED_SHORTER = (RopeKind.LLAMA3, RopeKind.YARN, RopeKind.LONGROPE)
+"""The kinds that depend on the context that the model was trained on."""
+
+
 @dataclass(frozen=True, slots=True)
 class RopeConfig:
     """Rotary embedding: base and scaling. Fields that a kind does not use keep their defaults."""
@@ -45,6 +49,15 @@ class RopeConfig:
     long_factor: tuple[float, ...] = ()
     divisors: tuple[float, ...] = ()
     """One a frequency: GGUF's ready-made way to write llama3 scaling. Empty: none."""
+
+    def __post_init__(self) -> None:
+        """Refuse numbers that would divide by zero."""
+        if self.theta <= 1:
+            raise UnsupportedModelError(f"The rotary base {self.theta} must be above 1.")
+        if self.kind in TRAINED_SHORTER and self.original_max_len < 2:
+            raise UnsupportedModelError(f"The rope scaling {self.kind} needs the context that it was trained on.")
+        if self.high_freq_factor <= self.low_freq_factor:
+            raise UnsupportedModelError("The rope scaling's high_freq_factor must be above its low_freq_factor.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +100,6 @@ class ModelConfig:
             raise UnsupportedModelError(
                 f"{len(self.windows)} layers have a window setting, but there are {self.layers}."
             )
-        if self.rope.theta <= 1:
-            raise UnsupportedModelError(f"The rotary base {self.rope.theta} must be above 1.")
         pairs = self.head_dim // 2
         if self.rope.kind is RopeKind.LONGROPE and {len(self.rope.short_factor), len(self.rope.long_factor)} != {pairs}:
             raise UnsupportedModelError(f"The rope scaling longrope needs {pairs} short factors and as many long ones.")

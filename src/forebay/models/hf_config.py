@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import msgspec
 
 from forebay.core.errors import UnsupportedModelError
-from forebay.models.config import ModelConfig, RopeConfig, RopeKind
+from forebay.models.config import TRAINED_SHORTER, ModelConfig, RopeConfig, RopeKind
 
 ARCHITECTURES = {
     "llama": "LlamaForCausalLM",
@@ -22,7 +22,6 @@ ARCHITECTURES = {
 }
 _MAX_POSITIONS = {"llama": 2048, "mistral": 131072, "qwen2": 32768, "qwen3": 32768}
 _KV_HEADS = {"llama": None, "mistral": 8, "qwen2": 32, "qwen3": 32}
-_WITH_ORIGINAL = (RopeKind.LLAMA3, RopeKind.YARN, RopeKind.LONGROPE)
 
 
 _Size = Annotated[int, msgspec.Meta(ge=1, le=1 << 24)]
@@ -185,12 +184,12 @@ def _rope(raw: _HfConfig) -> RopeConfig:
     if found.factor is None and kind in {RopeKind.LINEAR, RopeKind.DYNAMIC, RopeKind.LLAMA3}:
         raise UnsupportedModelError(f"The model's rope scaling {name!r} lacks its factor.")
     trained = raw.original_max_position_embeddings or found.original_max_position_embeddings or positions
-    factor = found.factor or (positions / trained if kind in _WITH_ORIGINAL else 1.0)
+    factor = found.factor or (positions / trained if kind in TRAINED_SHORTER else 1.0)
     return RopeConfig(
         theta=found.rope_theta or raw.rope_theta or 10000.0,
         kind=kind,
         factor=factor,
-        original_max_len=trained if kind in _WITH_ORIGINAL else 0,
+        original_max_len=trained if kind in TRAINED_SHORTER else 0,
         attention_factor=found.attention_factor,
         beta_fast=found.beta_fast or 32.0,
         beta_slow=found.beta_slow or 1.0,

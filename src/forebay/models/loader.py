@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor
@@ -43,8 +44,24 @@ def load_model(
         config = config or describe_hf(source.path)
         reader = HfWeights(source.path)
     check_memory(config, dtype.itemsize)
-    weights = _Builder(reader, kernels, dtype, config, on_progress or _ignore).build()
+    with _one_thread():
+        weights = _Builder(reader, kernels, dtype, config, on_progress or _ignore).build()
     return Model(config, weights, kernels, fingerprint(config, str(dtype), reader.identity()))
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Keep torch to the calling thread.
+
+    The operations of loading are short: they gain little from several threads, and become many times slower where other
+    processes hold the cores, since each then waits for a thread that is not running.
+    """
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def _ignore(_share: float) -> None:
