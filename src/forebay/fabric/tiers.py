@@ -63,6 +63,7 @@ class KvTiers:
         self.config = config
         self.retention = RetentionPolicy(config.retention)
         self._clock = clock
+        self._closed = False
         self._metrics = Metrics()
         self._pool = HostPool(
             config.host, config.page_bytes, self._metrics, retention=self.retention, quotas=config.host_quotas
@@ -194,8 +195,11 @@ class KvTiers:
     def close(self) -> None:
         """End the threads, write what should be on disk (for seconds at most), and give the memory back.
 
-        Device memory may go only after this.
+        Device memory may go only after this. Closing twice does nothing.
         """
+        if self._closed:
+            return
+        self._closed = True
         self._mover.close()
         if self._disk is not None:
             self._disk.close()

@@ -1,0 +1,340 @@
+"""All tiers together: pages written through, spilled, loaded back; preemption pins; faults on the way; the bounds."""
+
+from __future__ import annotations
+
+import select
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from tests.fabric.fabric_pages import PAGE, Device, chain, content, make_pool, put, ref
+
+from forebay.fabric.disk_store import DiskStore
+from forebay.fabric.faults import Fault, FaultyExtents, damage_pool
+from forebay.fabric.host_pool import HostPool
+from forebay.fabric.jobs import Completion, Loaded, Saved
+from forebay.fabric.memory import HostMemory
+from forebay.fabric.metrics import Metrics
+from forebay.fabric.mover import Mover
+from forebay.fabric.pool_layout import data_start
+from forebay.fabric.tiers import KvTiers, TierConfig
+from forebay.kv.retention import DAY_S
+from forebay.kv.tiers import PageRef, Where
+
+LIMIT = 4 << 20
+
+
+class Clock:
+    """Wall time that the test turns."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def host(slots: int) -> HostMemory:
+    return HostMemory(data_start(slots) + slots * PAGE)
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def open_tiers(tmp_path: Path, clock: Clock) -> Iterator[Callable[..., KvTiers]]:
+    opened: list[KvTiers] = []
+
+    def opener(slots: int = 16, *, disk: bool = True, **config: object) -> KvTiers:
+        folder = tmp_path / "cache" if disk else None
+        settings = TierConfig(PAGE, host(slots), folder, LIMIT, copy_share=1.0, **config)  # type: ignore[arg-type]
+        opened.append(KvTiers(settings, clock))
+        return opened[-1]
+
+    yield opener
+    for tiers in opened:
+        tiers.close()
+
+
+def completions(tiers: KvTiers | Mover, count: int) -> list[Completion]:
+    """Wait as an idle worker does, until so many have come."""
+    found: list[Completion] = []
+    while len(found) < count:
+        ready, _, _ = select.select([tiers.fileno()], [], [], 20.0)
+        assert ready, f"only {found} came"
+        found += tiers.poll()
+    return found
+
+
+def eventually(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20.0
+    while not holds():
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.002)
+
+
+def save(tiers: KvTiers, device: Device, pages: list[PageRef]) -> None:
+    for i, page in enumerate(pages):
+        assert tiers.save(page, device.write(i, page.id), i)
+    assert sorted(c.tag for c in completions(tiers, len(pages)) if isinstance(c, Saved) and c.kept) == list(
+        range(len(pages))
+    )
+
+
+def load(tiers: KvTiers, device: Device, pages: list[PageRef], first: int) -> Loaded:
+    ticket = tiers.load(pages, [device.address(first + i) for i in range(len(pages))])
+    (done,) = completions(tiers, 1)
+    assert isinstance(done, Loaded)
+    assert done.ticket == ticket
+    for i in range(done.pages):
+        assert device.read(first + i) == content(pages[i].id)
+    return done
+
+
+def ids(pages: list[PageRef]) -> list[bytes]:
+    return [page.id for page in pages]
+
+
+def test_pages_come_back_from_host_and_after_a_restart_from_disk(open_tiers: Callable[..., KvTiers]) -> None:
+    device, pages = Device(12), chain(6)
+    tiers = open_tiers()
+    save(tiers, device, pages)
+    assert tiers.lookup(ids(pages), "t").count(Where.HOST) == 6
+    assert tiers.lookup(ids(pages), "other").pages == 0
+    done = load(tiers, device, pages, 6)
+    assert (done.pages, done.host, done.disk) == (6, 6, 0)
+    tiers.close()
+
+    tiers = open_tiers()
+    found = tiers.lookup([*ids(pages), b"unknown"], "t")
+    assert found.pages == found.count(Where.DISK) == 6
+    other = Device(6)
+    done = load(tiers, other, pages, 0)
+    assert (done.pages, done.host, done.disk) == (6, 0, 6)
+    assert tiers.lookup(ids(pages), "t").count(Where.HOST) == 6
+    counters = tiers.counters()
+    assert (counters.loaded_disk, counters.loaded_disk_tokens, counters.loaded_disk_bytes) == (6, 96, 6 * PAGE)
+
+
+def test_a_load_takes_some_pages_from_host_and_others_from_disk(open_tiers: Callable[..., KvTiers]) -> None:
+    device, pages = Device(12), chain(6)
+    tiers = open_tiers()
+    save(tiers, device, pages)
+    tiers.close()
+    tiers = open_tiers()
+    load(tiers, device, pages[:2], 6)
+    done = load(tiers, device, pages, 6)
+    assert (done.pages, done.host, done.disk) == (6, 2, 4)
+
+
+def test_pages_of_class_none_stay_off_the_disk(open_tiers: Callable[..., KvTiers]) -> None:
+    device, pages = Device(2), chain(2, retention="none")
+    tiers = open_tiers()
+    save(tiers, device, pages)
+    tiers.close()
+    tiers = open_tiers()
+    assert tiers.lookup(ids(pages), "t").pages == 0
+
+
+def test_a_load_stops_at_the_first_page_that_is_gone(open_tiers: Callable[..., KvTiers]) -> None:
+    device, pages = Device(12), chain(6)
+    tiers = open_tiers(disk=False)
+    save(tiers, device, [*pages[:3], *pages[4:]])
+    assert tiers.lookup(ids(pages), "t").pages == 3
+    done = load(tiers, device, pages, 6)
+    assert (done.pages, done.wanted) == (3, 6)
+    assert tiers.counters().loads_failed == 1
+    assert tiers.check() == []
+
+
+def test_a_damaged_page_in_memory_is_read_from_disk_instead(open_tiers: Callable[..., KvTiers]) -> None:
+    device, pages = Device(6), chain(3)
+    tiers = open_tiers()
+    save(tiers, device, pages)
+    eventually(lambda: tiers.gauges().disk_pages == 3)
+    damage_pool(tiers._pool.path, pages[1].id, byte=9)
+    done = load(tiers, device, pages, 3)
+    assert (done.pages, done.host, done.disk) == (3, 2, 1)
+    assert tiers.counters().corrupt_host == 1
+
+
+def test_expired_pages_are_a_miss(open_tiers: Callable[..., KvTiers], clock: Clock) -> None:
+    device, pages = Device(2), chain(2, retention="agent")
+    tiers = open_tiers()
+    save(tiers, device, pages)
+    tiers.close()
+    clock.now += 4 * DAY_S
+    tiers = open_tiers()
+    assert tiers.lookup(ids(pages), "t").pages == 0
+
+
+def test_use_on_the_device_prolongs_what_lies_below(open_tiers: Callable[..., KvTiers], clock: Clock) -> None:
+    device, pages = Device(2), chain(2, retention="agent")
+    tiers = open_tiers()
+    save(tiers, device, pages)
+    eventually(lambda: tiers.gauges().disk_pages == 2)
+    clock.now += 2 * DAY_S
+    tiers.used(ids(pages), "agent")
+    tiers.close()
+    clock.now += 2 * DAY_S
+    assert open_tiers().lookup(ids(pages), "t").pages == 2
+
+
+def test_a_checkpoint_copies_only_what_is_not_below_and_pins_all(open_tiers: Callable[..., KvTiers]) -> None:
+    device, pages = Device(8), chain(4, retention="none")
+    tiers = open_tiers(slots=4, disk=False)
+    save(tiers, device, pages[:3])
+    before = tiers.counters().saved
+    assert tiers.checkpoint([(page, device.write(i, page.id)) for i, page in enumerate(pages)])
+    assert tiers.counters().saved == before + 1
+    for i in range(4):
+        assert tiers.save(ref(f"x{i}"), device.write(0, ref(f"x{i}").id), i)
+    assert not any(c.kept for c in completions(tiers, 4) if isinstance(c, Saved))
+    assert load(tiers, device, pages, 4).pages == 4
+    tiers.unpin(ids(pages))
+    assert tiers.save(ref("y"), device.write(0, ref("y").id), 9)
+    assert [c.kept for c in completions(tiers, 1) if isinstance(c, Saved)] == [True]
+    assert tiers.check() == []
+
+
+def test_a_checkpoint_is_all_or_none(open_tiers: Callable[..., KvTiers]) -> None:
+    device = Device(8)
+    tiers = open_tiers(slots=4, disk=False)
+    first, second = chain(3, label="a"), chain(3, label="b")
+    assert tiers.checkpoint([(page, device.write(i, page.id)) for i, page in enumerate(first)])
+    assert not tiers.checkpoint([(page, device.write(i, page.id)) for i, page in enumerate(second)])
+    assert tiers.lookup(ids(second), "t").pages == 0
+    assert tiers.gauges().host.used == 3
+    tiers.unpin(ids(first))
+    with pytest.raises(KeyError):
+        tiers.unpin(ids(second))
+    assert tiers.check() == []
+
+
+def test_a_full_host_pool_cascades_pinned_pages_to_disk(open_tiers: Callable[..., KvTiers]) -> None:
+    device = Device(8)
+    tiers = open_tiers(slots=4)
+    first, second = chain(3, label="a", retention="none"), chain(3, label="b", retention="none")
+    assert tiers.checkpoint([(page, device.write(i, page.id)) for i, page in enumerate(first)])
+    pages = [(page, device.write(i, page.id)) for i, page in enumerate(second)]
+    eventually(lambda: tiers.checkpoint(pages))
+    found = tiers.lookup(ids(first), "t")
+    assert found.pages == 3
+    assert found.count(Where.DISK) >= 2
+    for victims in (first, second):
+        done = load(tiers, device, victims, 4)
+        assert done.pages == 3
+        tiers.unpin(ids(victims))
+    assert tiers.check() == []
+
+
+def test_clear_forgets_every_tier(open_tiers: Callable[..., KvTiers]) -> None:
+    device, pages = Device(3), chain(3)
+    tiers = open_tiers()
+    save(tiers, device, pages)
+    eventually(lambda: tiers.gauges().disk_pages == 3)
+    tiers.clear()
+    eventually(lambda: tiers.lookup(ids(pages), "t").pages == 0)
+    eventually(lambda: tiers.gauges().disk_pages == 0)
+
+
+def test_resting_pages_are_checked_when_asked_for(open_tiers: Callable[..., KvTiers]) -> None:
+    device, pages = Device(3), chain(3)
+    tiers = open_tiers(disk=False, verify_at_rest=True)
+    save(tiers, device, pages)
+    damage_pool(tiers._pool.path, pages[2].id, byte=5)
+    eventually(lambda: tiers.counters().corrupt_host == 1)
+    assert tiers.lookup(ids(pages), "t").pages == 2
+
+
+class Parts:
+    """A mover over a pool and a disk whose faults the test plans."""
+
+    def __init__(
+        self, folder: Path, plan: Callable[[str], Fault | None], slots: int = 8, saves: int = 1024, loads: int = 64
+    ) -> None:
+        self.metrics = Metrics()
+        self.pool = make_pool(slots, self.metrics)
+        self.disk = DiskStore(
+            folder, LIMIT, self.metrics, 0.0, make_files=lambda f, size: FaultyExtents(f, size, plan, delay_s=0.05)
+        )
+        self.mover = Mover(self.pool, self.disk, self.metrics, lambda: 0.0, save_bound=saves, load_bound=loads)
+
+    def close(self) -> None:
+        self.mover.close()
+        self.disk.close()
+        self.pool.close()
+
+
+@pytest.mark.parametrize("fault", list(Fault))
+def test_faults_of_the_disk_lose_pages_but_never_change_them(tmp_path: Path, fault: Fault) -> None:
+    turn = iter(range(10**6))
+    parts = Parts(tmp_path, lambda _: fault if next(turn) % 3 == 1 else None)
+    device = Device(32)
+    rows = [chain(4, label=f"{i}/") for i in range(8)]
+    for row in rows:
+        for i, page in enumerate(row):
+            assert parts.mover.save(page, device.write(i, page.id), i)
+        completions(parts.mover, 4)
+    eventually(lambda: parts.pool.gauges().dirty == 0)
+    for row in rows:
+        assert parts.mover.load(row, [device.address(8 + i) for i in range(4)]) is not None
+        (done,) = completions(parts.mover, 1)
+        assert isinstance(done, Loaded)
+        for i in range(done.pages):
+            assert device.read(8 + i) == content(row[i].id)
+    assert parts.pool.check() == []
+    parts.close()
+
+
+def test_queues_have_bounds(tmp_path: Path) -> None:
+    gate = threading.Event()
+
+    def plan(operation: str) -> Fault | None:
+        if operation == "read":
+            gate.wait(20.0)
+        return None
+
+    parts = Parts(tmp_path, plan, loads=2)
+    pages = chain(2)
+    device = Device(8)
+    for page in pages:
+        put(parts.pool, page, device)
+    parts.mover.spill_soon()
+    eventually(lambda: parts.disk.pages == 2)
+    parts.pool.clear()
+    tickets = [parts.mover.load(pages, [device.address(2), device.address(3)]) for _ in range(8)]
+    assert None in tickets
+    accepted = [ticket for ticket in tickets if ticket is not None]
+    parts.mover.cancel(accepted[-1])
+    gate.set()
+    found = {done.ticket: done for done in completions(parts.mover, len(accepted)) if isinstance(done, Loaded)}
+    assert sorted(found) == accepted
+    assert found[accepted[0]].pages == 2
+    assert found[accepted[-1]].pages == 0
+    parts.close()
+
+
+def test_write_through_beyond_its_bound_is_skipped_and_counted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    gate = threading.Event()
+    reserve = HostPool.reserve
+
+    def slow(self: HostPool, page: PageRef, now: float, *, clean: bool = False) -> object:
+        gate.wait(20.0)
+        return reserve(self, page, now, clean=clean)
+
+    monkeypatch.setattr(HostPool, "reserve", slow)
+    parts = Parts(tmp_path, lambda _: None, saves=2)
+    device = Device(1)
+    page = ref(1)
+    address = device.write(0, page.id)
+    queued = [parts.mover.save(page, address, i) for i in range(6)]
+    gate.set()
+    assert queued.count(False) >= 3
+    assert len(completions(parts.mover, queued.count(True))) == queued.count(True)
+    assert parts.metrics.snapshot().save_skipped_queue == queued.count(False)
+    parts.close()
