@@ -45,6 +45,8 @@ class DsmlCalls:
         self._angle = ""
         """`<` or `</` at the end of what came: the marker may follow."""
         self._tag: TagReader | None = None
+        self._tagged = False
+        """Only whitespace has come since a tag of a block."""
         self._keys: list[str] = []
         self._scanner = JsonScanner()
         self._remainder = Remainder(out, "", started=False)
@@ -81,11 +83,17 @@ class DsmlCalls:
             self._json(text)
         elif self._in is _In.REMAINDER:
             self._remainder.text(text)
-        elif self._in is not _In.TEXT and not text.strip():
-            return
-        elif self._in is _In.CALL:
-            self._fail("There is text between the arguments of a tool call.", text)
         else:
+            self._loose(text)
+
+    def _loose(self, text: str) -> None:
+        """Text outside arguments; whitespace behind a tag within a block is a part of the format."""
+        if self._tagged:
+            text = text.lstrip()
+            self._tagged = not text
+        if text and self._in is _In.CALL:
+            self._fail("There is text between the arguments of a tool call.", text)
+        elif text:
             self._out.text(text)
 
     def _json(self, text: str) -> None:
@@ -126,7 +134,9 @@ class DsmlCalls:
     def _close_tag(self, reader: TagReader) -> None:
         self._tag = None
         tag = reader.tag
-        if tag is None or not self._act(tag):
+        if tag is not None and self._act(tag):
+            self._tagged = self._in in (_In.BLOCK, _In.CALL)
+        else:
             self._no_tag(*reader.spelling, reader.marker)
 
     def _no_tag(self, before: str, behind: str, marker: Marker) -> None:

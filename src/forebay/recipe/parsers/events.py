@@ -6,8 +6,9 @@ Plain data that no protocol has shaped. The concatenation of the deltas doesn't 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 from enum import StrEnum
+
+import msgspec
 
 
 class ProblemKind(StrEnum):
@@ -41,22 +42,19 @@ class AnswerEnd(StrEnum):
     """A call's arguments are not valid JSON: the answer must not be shown as a success."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReasoningDelta:
+class ReasoningDelta(msgspec.Struct, frozen=True):
     """More reasoning."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class TextDelta:
+class TextDelta(msgspec.Struct, frozen=True):
     """More of what the user sees."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class ToolCallStart:
+class ToolCallStart(msgspec.Struct, frozen=True):
     """A call begins; `index` counts the answer's calls from 0."""
 
     index: int
@@ -64,23 +62,20 @@ class ToolCallStart:
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class ToolCallArguments:
+class ToolCallArguments(msgspec.Struct, frozen=True):
     """More of a call's arguments: the fragments of one call together are a JSON object, once it has ended."""
 
     index: int
     fragment: str
 
 
-@dataclass(frozen=True, slots=True)
-class ToolCallEnd:
+class ToolCallEnd(msgspec.Struct, frozen=True):
     """The call is complete and its arguments are valid JSON."""
 
     index: int
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(msgspec.Struct, frozen=True):
     """Something is wrong; the answer goes on."""
 
     kind: ProblemKind
@@ -109,7 +104,7 @@ def merge(events: Iterable[Event]) -> list[Event]:
 
 def _join(first: Event, second: Event) -> Event | None:
     if isinstance(first, ToolCallArguments) and isinstance(second, ToolCallArguments) and first.index == second.index:
-        return replace(first, fragment=first.fragment + second.fragment)
+        return ToolCallArguments(first.index, first.fragment + second.fragment)
     if isinstance(first, TextDelta) and isinstance(second, TextDelta):
         return TextDelta(first.text + second.text)
     if isinstance(first, ReasoningDelta) and isinstance(second, ReasoningDelta):

@@ -42,9 +42,10 @@ class HermesCalls:
         if self._remainder is not None:
             self._remainder.text(text)
         elif self._call is None:
-            self._ended = self._ended and not text.strip()
-            if not self._ended:
-                self._out.text(text)
+            if self._ended:
+                text = text.lstrip()
+                self._ended = not text
+            self._out.text(text)
         else:
             self._feed(self._call, text)
 

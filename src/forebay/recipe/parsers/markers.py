@@ -6,7 +6,7 @@ are text. Where it has not, the marker is its exact spelling. Control tokens nev
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -49,14 +49,20 @@ class MarkerReader:
         self._source = source
         self._stop_ids = frozenset(stop_ids)
         self._control = {token: spelling for spelling, token in control.items()}
+        self._control_ids = frozenset(self._control)
         spelled = sorted((marker for marker in markers if marker not in control), key=len, reverse=True)
         self._spelled = SpelledMarkers(spelled) if spelled else None
 
-    def push(self, ids: Sequence[int]) -> Iterator[Item]:
-        """Take new tokens."""
-        if self._control.keys().isdisjoint(ids):
-            yield from self._text(self._source.push(ids))
-            return
+    def push(self, ids: Sequence[int]) -> Iterable[Item]:
+        """Take new tokens. What is returned has to be gone through before the next push."""
+        if not self._control_ids.isdisjoint(ids):
+            return self._mixed(ids)
+        text = self._source.push(ids)
+        if self._spelled is None or not text:
+            return (text,) if text else ()
+        return self._spelled.push(text)
+
+    def _mixed(self, ids: Sequence[int]) -> Iterator[Item]:
         start = 0
         for at, token in enumerate(ids):
             spelling = self._control.get(token)
@@ -103,13 +109,12 @@ class SpelledMarkers:
         self._line_start = True
         self._answer_start = True
 
-    def push(self, text: str) -> Iterator[Item]:
+    def push(self, text: str) -> Iterable[Item]:
         """Take new text."""
         if not self._held and self._firsts.isdisjoint(text):
             self._pass(text)
-            yield text
-            return
-        yield from self._split(self._held + text, final=False)
+            return (text,)
+        return self._split(self._held + text, final=False)
 
     def finish(self) -> Iterator[Item]:
         """What was held back is no marker."""
@@ -150,6 +155,7 @@ class SpelledMarkers:
     def _pass(self, text: str) -> None:
         if not text.isspace():
             self._answer_start = False
-        line = text.rpartition("\n")
-        blank = not line[2] or line[2].isspace()
-        self._line_start = blank and (bool(line[1]) or self._line_start)
+            text = text[text.rfind("\n") :] if "\n" in text else text
+            self._line_start = text.isspace()
+        elif "\n" in text:
+            self._line_start = True

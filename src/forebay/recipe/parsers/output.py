@@ -48,6 +48,11 @@ class _Gate:
 
     def take(self, text: str) -> str:
         """What can be shown with this text."""
+        if not text:
+            return ""
+        if self._shown and not self._held and not text[-1:].isspace():
+            self._marked = False
+            return text
         if self._marked and not self._shown:
             text = text.lstrip()
         shown = text.rstrip()
@@ -56,7 +61,7 @@ class _Gate:
                 self._held.append(text)
             return ""
         whole = "".join((*self._held, shown))
-        self._held = [text[len(shown) :]]
+        self._held = [text[len(shown) :]] if len(shown) < len(text) else []
         self._shown, self._marked = True, False
         return whole
 
