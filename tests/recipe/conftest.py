@@ -10,7 +10,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from tests.recipe.families import FAMILIES, Family, build_family  # noqa: E402
+from tests.recipe.families import FAMILIES, Family, build_family
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,6 @@
-"""Small models of each family: a tiny tokenizer with the family's tokens, and a chat template as the family's models have.
+"""Small models of each family: a tiny tokenizer with the family's tokens, and a chat template as its models have.
 
-The templates are written out here without their parts for tools, which Forebay does not offer yet.
+The templates, in `templates/`, are without their parts for tools, which Forebay does not offer yet.
 """
 
 from __future__ import annotations
@@ -8,15 +8,25 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
+from hypothesis import settings
+from jinja2 import Template
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 from forebay.recipe import Conversation, Message, Recipe
+from forebay.recipe.hf_tokenizer import hf_parts
 from forebay.recipe.jinja.sandbox import BoundedEnvironment
 
-_WORDS: Final = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+_WORDS: Final = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+property_test: Final = settings(deadline=None, max_examples=60)
+"""For properties: no deadline, since a machine may be busy, and few enough examples to take about a second."""
 TEXT: Final = (
     "The quick brown fox jumps over the lazy dog, and 17 + 25 = 42.",
     "system user assistant model INST SYS You are a helpful assistant named after nobody in particular.",
@@ -28,9 +38,8 @@ TEXT: Final = (
 
 @dataclass(frozen=True)
 class Spec:
-    """What makes a family."""
+    """What makes a family; its chat template is the file of its name in `templates/`."""
 
-    template: str
     tokens: Sequence[str]
     """Control tokens, the first ones bos and eos where `named` says so."""
     expected: str
@@ -53,12 +62,11 @@ class Family:
     folder: Path
     recipe: Recipe
     whole: Tokenizer
+    template: str
 
     def rendered(self, conversation: Conversation, *, ask: bool = True) -> str:
         """The text that the official library would make."""
-        from datetime import datetime
-
-        template = BoundedEnvironment(lambda: datetime(2026, 2, 3)).from_string(self.spec.template)
+        template = _compiled(self.template)
         switches = {} if conversation.thinking is None else {"enable_thinking": conversation.thinking}
         return template.render(
             messages=[{"role": message.role, "content": message.content} for message in conversation.messages],
@@ -70,8 +78,17 @@ class Family:
     def official_ids(self, conversation: Conversation) -> list[int]:
         """What the official library would make of the conversation, with the BOS that the model was trained with."""
         ids = self.whole.encode(self.rendered(conversation), add_special_tokens=False).ids
-        bos = self.whole.token_to_id(self.spec.named.get("bos_token", ""))
-        return [bos, *ids] if self.spec.adds_bos and ids[:1] != [bos] else ids
+        if not self.spec.adds_bos:
+            return ids
+        bos = self.id_of(self.spec.named["bos_token"])
+        return ids if ids[:1] == [bos] else [bos, *ids]
+
+    def id_of(self, spelling: str) -> int:
+        """The id of a token that the tokenizer has."""
+        token_id = self.whole.token_to_id(spelling)
+        if token_id is None:
+            raise KeyError(spelling)
+        return token_id
 
     @property
     def control(self) -> list[str]:
@@ -79,140 +96,15 @@ class Family:
         return [*self.spec.tokens, *self.spec.unspecial]
 
 
+@cache
+def _compiled(template: str) -> Template:
+    return BoundedEnvironment(lambda: datetime(2026, 2, 3)).from_string(template)
+
+
 def talk(*turns: tuple[str, str], thinking: bool | None = None) -> Conversation:
     """A conversation from (role, text) pairs."""
     return Conversation([Message(role, text) for role, text in turns], thinking)  # type: ignore[arg-type]
 
-
-_CHATML = (
-    "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + '\\n' }}"
-    "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
-)
-_CHATML_DEFAULT = (
-    "{% for message in messages %}{% if loop.first and messages[0]['role'] != 'system' %}"
-    "{{ '<|im_start|>system\\nYou are a helpful assistant named after nobody.<|im_end|>\\n' }}{% endif %}"
-    "{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + '\\n' }}{% endfor %}"
-    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
-)
-_QWEN3 = """
-{%- if messages[0].role == 'system' %}
-    {{- '<|im_start|>system\\n' + messages[0].content + '<|im_end|>\\n' }}
-{%- endif %}
-{%- set ns = namespace(searching=true, last_query_index=messages|length - 1) %}
-{%- for message in messages[::-1] %}
-    {%- set index = (messages|length - 1) - loop.index0 %}
-    {%- if ns.searching and message.role == "user" and not(message.content.startswith('<tool_response>') and message.content.endswith('</tool_response>')) %}
-        {%- set ns.searching = false %}
-        {%- set ns.last_query_index = index %}
-    {%- endif %}
-{%- endfor %}
-{%- for message in messages %}
-    {%- if (message.role == "user") or (message.role == "system" and not loop.first) %}
-        {{- '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>' + '\\n' }}
-    {%- elif message.role == "assistant" %}
-        {%- set content = message.content %}
-        {%- set reasoning = '' %}
-        {%- if '</think>' in message.content %}
-            {%- set content = message.content.split('</think>')[-1].lstrip('\\n') %}
-            {%- set reasoning = message.content.split('</think>')[0].rstrip('\\n').split('<think>')[-1].lstrip('\\n') %}
-        {%- endif %}
-        {%- if loop.index0 > ns.last_query_index and (loop.last or reasoning) %}
-            {{- '<|im_start|>' + message.role + '\\n<think>\\n' + reasoning.strip('\\n') + '\\n</think>\\n\\n' + content.lstrip('\\n') }}
-        {%- else %}
-            {{- '<|im_start|>' + message.role + '\\n' + content }}
-        {%- endif %}
-        {{- '<|im_end|>\\n' }}
-    {%- endif %}
-{%- endfor %}
-{%- if add_generation_prompt %}
-    {{- '<|im_start|>assistant\\n' }}
-    {%- if enable_thinking is defined and enable_thinking is false %}
-        {{- '<think>\\n\\n</think>\\n\\n' }}
-    {%- endif %}
-{%- endif %}"""
-_LLAMA3 = (
-    "{% set loop_messages = messages %}{% for message in loop_messages %}{% set content = '<|start_header_id|>' + "
-    "message['role'] + '<|end_header_id|>\\n\\n'+ message['content'] | trim + '<|eot_id|>' %}{% if loop.index0 == 0 %}"
-    "{% set content = bos_token + content %}{% endif %}{{ content }}{% endfor %}{% if add_generation_prompt %}"
-    "{{ '<|start_header_id|>assistant<|end_header_id|>\\n\\n' }}{% endif %}"
-)
-_LLAMA32 = """{{- bos_token }}
-{%- if not date_string is defined %}
-    {%- if strftime_now is defined %}{%- set date_string = strftime_now("%d %b %Y") %}{%- else %}{%- set date_string = "26 Jul 2024" %}{%- endif %}
-{%- endif %}
-{%- if messages[0]['role'] == 'system' %}
-    {%- set system_message = messages[0]['content']|trim %}
-    {%- set messages = messages[1:] %}
-{%- else %}
-    {%- set system_message = "" %}
-{%- endif %}
-{{- "<|start_header_id|>system<|end_header_id|>\\n\\n" }}
-{{- "Cutting Knowledge Date: December 2023\\n" }}
-{{- "Today Date: " + date_string + "\\n\\n" }}
-{{- system_message }}
-{{- "<|eot_id|>" }}
-{%- for message in messages %}
-    {{- '<|start_header_id|>' + message['role'] + '<|end_header_id|>\\n\\n'+ message['content'] | trim + '<|eot_id|>' }}
-{%- endfor %}
-{%- if add_generation_prompt %}
-    {{- '<|start_header_id|>assistant<|end_header_id|>\\n\\n' }}
-{%- endif %}
-"""
-_LLAMA2 = (
-    "{% if messages[0]['role'] == 'system' %}{% set loop_messages = messages[1:] %}{% set system_message = "
-    "messages[0]['content'] %}{% else %}{% set loop_messages = messages %}{% set system_message = false %}{% endif %}"
-    "{% for message in loop_messages %}{% if (message['role'] == 'user') != (loop.index0 % 2 == 0) %}"
-    "{{ raise_exception('Conversation roles must alternate user/assistant/user/assistant/...') }}{% endif %}"
-    "{% if loop.index0 == 0 and system_message != false %}{% set content = '<<SYS>>\\n' + system_message + "
-    "'\\n<</SYS>>\\n\\n' + message['content'] %}{% else %}{% set content = message['content'] %}{% endif %}"
-    "{% if message['role'] == 'user' %}{{ bos_token + '[INST] ' + content.strip() + ' [/INST]' }}"
-    "{% elif message['role'] == 'assistant' %}{{ ' '  + content.strip() + ' ' + eos_token }}{% endif %}{% endfor %}"
-)
-_MISTRAL_HEAD = (
-    "{%- if messages[0]['role'] == 'system' %}{%- set system_message = messages[0]['content'] %}"
-    "{%- set loop_messages = messages[1:] %}{%- else %}{%- set loop_messages = messages %}{%- endif %}"
-    "{{- bos_token }}{%- for message in loop_messages %}{%- if (message['role'] == 'user') != (loop.index0 % 2 == 0) %}"
-    "{{- raise_exception('After the optional system message, roles must alternate user/assistant/...') }}{%- endif %}"
-)
-_MISTRAL_V1 = _MISTRAL_HEAD + (
-    "{%- if message['role'] == 'user' %}{%- if loop.first and system_message is defined %}"
-    "{{- ' [INST] ' + system_message + '\\n\\n' + message['content'] + ' [/INST]' }}{%- else %}"
-    "{{- ' [INST] ' + message['content'] + ' [/INST]' }}{%- endif %}{%- elif message['role'] == 'assistant' %}"
-    "{{- ' ' + message['content'] + eos_token}}{%- else %}{{- raise_exception('Only user and assistant roles!') }}"
-    "{%- endif %}{%- endfor %}"
-)
-_MISTRAL_V3 = _MISTRAL_HEAD + (
-    "{%- if message['role'] == 'user' %}{%- if loop.last and system_message is defined %}"
-    "{{- '[INST] ' + system_message + '\\n\\n' + message['content'] + '[/INST]' }}{%- else %}"
-    "{{- '[INST] ' + message['content'] + '[/INST]' }}{%- endif %}{%- elif message['role'] == 'assistant' %}"
-    "{{- ' ' + message['content']|trim + eos_token}}{%- else %}{{- raise_exception('Only user and assistant roles!') }}"
-    "{%- endif %}{%- endfor %}"
-)
-_MISTRAL_TEKKEN = _MISTRAL_V3.replace("'[INST] '", "'[INST]'").replace(
-    "' ' + message['content']|trim", "message['content']"
-)
-_MISTRAL_V7 = (
-    "{{ bos_token }}{% for message in messages %}{% if message['role'] == 'user' %}"
-    "{{ '[INST] ' + message['content'] + '[/INST]' }}{% elif message['role'] == 'system' %}"
-    "{{ '[SYSTEM_PROMPT] ' + message['content'] + '[/SYSTEM_PROMPT]' }}{% elif message['role'] == 'assistant' %}"
-    "{{ ' ' + message['content'] + eos_token }}{% endif %}{% endfor %}"
-)
-_GEMMA = (
-    "{{ bos_token }}{% if messages[0]['role'] == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}"
-    "{% for message in messages %}{% if (message['role'] == 'user') != (loop.index0 % 2 == 0) %}"
-    "{{ raise_exception('Conversation roles must alternate user/assistant/user/assistant/...') }}{% endif %}"
-    "{% if (message['role'] == 'assistant') %}{% set role = 'model' %}{% else %}{% set role = message['role'] %}{% endif %}"
-    "{{ '<start_of_turn>' + role + '\\n' + message['content'] | trim + '<end_of_turn>\\n' }}{% endfor %}"
-    "{% if add_generation_prompt %}{{'<start_of_turn>model\\n'}}{% endif %}"
-)
-_PHI3 = (
-    "{% for message in messages %}{{ '<|' ~ message.role ~ '|>\\n' ~ message.content ~ '<|end|>\\n' }}{% endfor %}"
-    "{% if add_generation_prompt %}{{ '<|assistant|>\\n' }}{% endif %}"
-)
-_ZEPHYR = (
-    "{% for message in messages %}\n{{ '<|' + message['role'] + '|>\\n' + message['content'] + eos_token }}\n{% endfor %}"
-    "{% if add_generation_prompt %}{{ '<|assistant|>\\n' }}{% endif %}"
-)
 
 _S = {"bos_token": "<s>", "eos_token": "</s>"}
 _LLAMA3_TOKENS = ("<|begin_of_text|>", "<|end_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>")
@@ -230,24 +122,22 @@ _IM = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 _LLAMA3_NAMED = {"bos_token": "<|begin_of_text|>", "eos_token": "<|eot_id|>"}
 
 FAMILIES: Final[dict[str, Spec]] = {
-    "chatml": Spec(_CHATML, _IM, "chatml", {"eos_token": "<|im_end|>"}),
-    "chatml-default": Spec(_CHATML_DEFAULT, _IM, "chatml", {"eos_token": "<|im_end|>"}),
+    "chatml": Spec(_IM, "chatml", {"eos_token": "<|im_end|>"}),
+    "chatml-default": Spec(_IM, "chatml", {"eos_token": "<|im_end|>"}),
     "qwen3": Spec(
-        _QWEN3,
         _IM,
         "qwen3",
         {"eos_token": "<|im_end|>"},
         unspecial=("<think>", "</think>", "<tool_call>", "</tool_call>"),
     ),
-    "llama3": Spec(_LLAMA3, _LLAMA3_TOKENS, "llama3", _LLAMA3_NAMED, adds_bos=True),
-    "llama3.2": Spec(_LLAMA32, _LLAMA3_TOKENS, "llama3.2", _LLAMA3_NAMED, adds_bos=True),
-    "llama2": Spec(_LLAMA2, ("<unk>", "<s>", "</s>"), "llama2", _S, adds_bos=True, sentencepiece=True),
-    "mistral-v1": Spec(_MISTRAL_V1, ("<unk>", "<s>", "</s>"), "mistral-v1", _S, adds_bos=True, sentencepiece=True),
-    "mistral-v3": Spec(_MISTRAL_V3, ("<unk>", *_MISTRAL_TOKENS), "mistral-v3", _S, adds_bos=True, sentencepiece=True),
-    "mistral-tekken": Spec(_MISTRAL_TEKKEN, _MISTRAL_TOKENS, "mistral-tekken", _S, adds_bos=True),
-    "mistral-v7": Spec(_MISTRAL_V7, _MISTRAL_TOKENS, "jinja", _S, adds_bos=True),
+    "llama3": Spec(_LLAMA3_TOKENS, "llama3", _LLAMA3_NAMED, adds_bos=True),
+    "llama3.2": Spec(_LLAMA3_TOKENS, "llama3.2", _LLAMA3_NAMED, adds_bos=True),
+    "llama2": Spec(("<unk>", "<s>", "</s>"), "llama2", _S, adds_bos=True, sentencepiece=True),
+    "mistral-v1": Spec(("<unk>", "<s>", "</s>"), "mistral-v1", _S, adds_bos=True, sentencepiece=True),
+    "mistral-v3": Spec(("<unk>", *_MISTRAL_TOKENS), "mistral-v3", _S, adds_bos=True, sentencepiece=True),
+    "mistral-tekken": Spec(_MISTRAL_TOKENS, "mistral-tekken", _S, adds_bos=True),
+    "mistral-v7": Spec(_MISTRAL_TOKENS, "jinja", _S, adds_bos=True),
     "gemma": Spec(
-        _GEMMA,
         ("<pad>", "<eos>", "<bos>", "<start_of_turn>", "<end_of_turn>"),
         "jinja",
         {"bos_token": "<bos>", "eos_token": "<eos>"},
@@ -255,32 +145,32 @@ FAMILIES: Final[dict[str, Spec]] = {
         content=("\n\n", "<h1>", "</h1>"),
     ),
     "phi3": Spec(
-        _PHI3,
         ("<|endoftext|>", "<|user|>", "<|assistant|>", "<|system|>", "<|end|>"),
         "jinja",
         {"eos_token": "<|end|>"},
     ),
-    "zephyr": Spec(_ZEPHYR, ("<unk>", "<s>", "</s>"), "jinja", _S, adds_bos=True, sentencepiece=True),
+    "zephyr": Spec(("<unk>", "<s>", "</s>"), "jinja", _S, adds_bos=True, sentencepiece=True),
 }
 
 
 def build_family(name: str, folder: Path) -> Family:
     """Train the tokenizer, write the folder of a model and load it."""
-    from datetime import datetime
-
-    from forebay.recipe.hf_tokenizer import hf_parts
-
     spec = FAMILIES[name]
     whole = sentencepiece(spec) if spec.sentencepiece else byte_level(spec)
-    write_folder(folder, whole, spec)
+    write_folder(folder, whole, spec, template_text(name))
     recipe = Recipe(hf_parts(folder), now=lambda: datetime(2026, 2, 3))
-    return Family(name, spec, folder, recipe, whole)
+    return Family(name, spec, folder, recipe, whole, template_text(name))
 
 
-def write_folder(folder: Path, whole: Tokenizer, spec: Spec) -> None:
+def template_text(name: str) -> str:
+    """A family's chat template."""
+    return (Path(__file__).parent / "templates" / f"{name}.jinja").read_text(encoding="utf-8").removesuffix("\n")
+
+
+def write_folder(folder: Path, whole: Tokenizer, spec: Spec, template: str) -> None:
     """The files of a model's folder that the recipe reads."""
     whole.save(str(folder / "tokenizer.json"))
-    config: dict[str, Any] = {"chat_template": spec.template, "add_bos_token": spec.adds_bos, **spec.named}
+    config: dict[str, Any] = {"chat_template": template, "add_bos_token": spec.adds_bos, **spec.named}
     (folder / "tokenizer_config.json").write_text(json.dumps(config), encoding="utf-8")
 
 

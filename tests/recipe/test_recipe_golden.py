@@ -7,6 +7,7 @@ from datetime import datetime
 from pathlib import Path
 
 import pytest
+from tests.recipe.families import Family, talk, template_text, write_folder
 from tokenizers import Tokenizer, pre_tokenizers
 
 from forebay.core.errors import InvalidRequestError
@@ -14,7 +15,6 @@ from forebay.core.gguf import read_gguf
 from forebay.core.prompt import Origin
 from forebay.recipe import Recipe
 from forebay.recipe.jinja.sandbox import BoundedEnvironment
-from tests.recipe.families import FAMILIES, Family, talk
 
 _TEXTS = (
     "Hello",
@@ -95,7 +95,7 @@ def test_structure_has_the_same_ids_whatever_is_typed(built: dict[str, Family]) 
 def test_no_double_bos(family: Family) -> None:
     if not family.spec.adds_bos:
         pytest.skip("this family has no BOS")
-    bos = family.whole.token_to_id(family.spec.named["bos_token"])
+    bos = family.id_of(family.spec.named["bos_token"])
     for text in ("Hi", family.spec.named["bos_token"] + "Hi"):
         assert family.recipe.encode_text(text).ids.count(bos) == 1
         assert family.recipe.encode_text(text).ids[0] == bos
@@ -133,12 +133,9 @@ def test_date_comes_from_the_clock(built: dict[str, Family]) -> None:
 
 
 def test_a_folder_may_keep_its_template_elsewhere(built: dict[str, Family], tmp_path: Path) -> None:
-    from tests.recipe.families import write_folder
-
     family = built["chatml"]
-    other = FAMILIES["chatml-default"]
-    write_folder(tmp_path, family.whole, family.spec)
-    (tmp_path / "chat_template.jinja").write_text(other.template, encoding="utf-8")
+    write_folder(tmp_path, family.whole, family.spec, family.template)
+    (tmp_path / "chat_template.jinja").write_text(template_text("chatml-default"), encoding="utf-8")
     recipe = Recipe.load(tmp_path, "hf")
     assert "named after nobody" in recipe.decode(recipe.encode_chat(talk(("user", "Hi"))).ids)
 
@@ -148,12 +145,14 @@ def test_smollm2_equals_transformers(smollm2_file: Path) -> None:
 
     It is given the vocabulary by our reader, since transformers' reads the whole file for half a minute.
     """
-    from transformers.integrations.gguf import convert_gguf_tokenizer
+    import transformers.integrations.gguf as conversion
 
     recipe = Recipe.load(smollm2_file, "gguf")
     metadata = read_gguf(smollm2_file).metadata
     given = {key: metadata[f"tokenizer.ggml.{key}"] for key in ("tokens", "merges", "bos_token_id", "eos_token_id")}
-    oracle: Tokenizer = convert_gguf_tokenizer("llama", {"tokenizer_type": "gpt2", **given})[0]
+    oracle: Tokenizer = conversion.convert_gguf_tokenizer(  # type: ignore[attr-defined]
+        "llama", {"tokenizer_type": "gpt2", **given}
+    )[0]
     oracle.pre_tokenizer = pre_tokenizers.Sequence(
         [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
     )

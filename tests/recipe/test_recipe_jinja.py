@@ -1,10 +1,12 @@
-"""The general path: unknown templates run in a sandbox, follow who wrote what, or are refused when the model is loaded."""
+"""The general path: unknown templates run in a sandbox, follow who wrote what, or are refused when the model is
+loaded."""
 
 from __future__ import annotations
 
 from datetime import datetime
 
 import pytest
+from tests.recipe.families import talk
 
 from forebay.core.errors import InvalidRequestError, UnsupportedModelError
 from forebay.core.prompt import Origin
@@ -12,7 +14,6 @@ from forebay.recipe import Conversation
 from forebay.recipe.jinja.template import JinjaTemplate
 from forebay.recipe.jinja.verify import verify
 from forebay.recipe.pieces import Control, Piece, Text, Words
-from tests.recipe.families import talk
 
 _CONTROL = {"<|user|>": 1, "<|assistant|>": 2, "<|system|>": 3, "<|end|>": 4, "<s>": 5}
 _NAMED = {"bos_token": "<s>"}
@@ -49,18 +50,25 @@ _TURN = [Control(1), _USER, Control(4)]
         "{% for m in messages %}{{ '<|{}|>{}<|end|>'.format(m.role, m.content) }}{% endfor %}",
         "{% for m in messages %}{{ ['<|', m.role, '|>', m.content, '<|end|>'] | join }}{% endfor %}",
         "{% for m in messages %}{{ ''.join(['<|' + m.role + '|>', m.content, '<|end|>']) }}{% endfor %}",
-        "{% for m in messages %}{% set t = '<|ROLE|>TEXT<|end|>' %}{{ t.replace('ROLE', m.role).replace('TEXT', m.content) }}{% endfor %}",
-        "{% for m in messages %}{{ '<|ROLE|>' | replace('ROLE', m.role) }}{{ m.content }}{{ '<|END|>' | lower }}{% endfor %}",
-        "{% for m in messages %}{{ ('  <|' ~ m.role ~ '|>') | trim }}{{ m.content }}{{ '<|end|>\\n' | trim }}{% endfor %}",
-        "{% set ns = namespace(t='') %}{% for m in messages %}{% set ns.t = ns.t + '<|' + m.role + '|>' + m.content + '<|end|>' %}"
+        "{% for m in messages %}{% set t = '<|ROLE|>TEXT<|end|>' %}"
+        "{{ t.replace('ROLE', m.role).replace('TEXT', m.content) }}{% endfor %}",
+        "{% for m in messages %}{{ '<|ROLE|>' | replace('ROLE', m.role) }}"
+        "{{ m.content }}{{ '<|END|>' | lower }}{% endfor %}",
+        "{% for m in messages %}{{ ('  <|' ~ m.role ~ '|>') | trim }}"
+        "{{ m.content }}{{ '<|end|>\\n' | trim }}{% endfor %}",
+        "{% set ns = namespace(t='') %}{% for m in messages %}"
+        "{% set ns.t = ns.t + '<|' + m.role + '|>' + m.content + '<|end|>' %}"
         "{% endfor %}{{ ns.t }}",
-        "{% macro turn(m) %}<|{{ m.role }}|>{{ m.content }}<|end|>{% endmacro %}{% for m in messages %}{{ turn(m) }}{% endfor %}",
+        "{% macro turn(m) %}<|{{ m.role }}|>{{ m.content }}<|end|>{% endmacro %}"
+        "{% for m in messages %}{{ turn(m) }}{% endfor %}",
         "{% for m in messages %}{% set t %}<|{{ m.role }}|>{{ m.content }}<|end|>{% endset %}{{ t }}{% endfor %}",
         "{% for m in messages %}<|{{ m.role }}|>{% for c in m.content %}{{ c }}{% endfor %}<|end|>{% endfor %}",
         "{% for m in messages %}<|{{ m.role }}|>{{ m.content[:3] }}{{ m.content[3:] }}<|end|>{% endfor %}",
-        "{% for m in messages %}<|{{ m.role }}|>{{ m.content.split('H')[0] ~ m.content[m.content.split('H')[0]|length:] }}<|end|>{% endfor %}",
+        "{% for m in messages %}<|{{ m.role }}|>"
+        "{{ m.content.split('H')[0] ~ m.content[m.content.split('H')[0]|length:] }}<|end|>{% endfor %}",
         "{% for m in messages %}<|{{ m.role }}|>{% generation %}{{ m.content }}{% endgeneration %}<|end|>{% endfor %}",
-        "{% for m in messages %}{% if loop.index > 9 %}{% break %}{% endif %}<|{{ m.role }}|>{{ m.content }}<|end|>{% endfor %}",
+        "{% for m in messages %}{% if loop.index > 9 %}{% break %}{% endif %}"
+        "<|{{ m.role }}|>{{ m.content }}<|end|>{% endfor %}",
         "{% for m in messages %}{{ ('<|' ~ m.role ~ '|>' ~ m.content ~ '<|end|>') | string | safe }}{% endfor %}",
         "{% for m in messages %}{% filter trim %}<|{{ m.role }}|>{{ m.content }}<|end|>{% endfilter %}{% endfor %}",
     ],
@@ -144,7 +152,8 @@ def test_a_template_of_absurd_size_is_refused() -> None:
 
 def test_a_template_that_refuses_a_conversation_gives_a_clear_error() -> None:
     source = (
-        "{% for m in messages %}{% if m.role == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}"
+        "{% for m in messages %}{% if m.role == 'system' %}{{ raise_exception('System role not supported') }}"
+        "{% endif %}"
         "{{ m.content }}{% endfor %}"
     )
     template = _template(source)
@@ -207,7 +216,8 @@ def test_an_earlier_text_that_an_open_answer_would_drop_is_kept() -> None:
     """Like Mistral's: the system message stands only before a question that comes last."""
     template = _template(
         "{% for m in messages %}{% if m.role == 'user' %}<|user|>{% if loop.last and messages[0].role == 'system' %}"
-        "{{ messages[0].content }} {% endif %}{{ m.content }}<|assistant|>{% elif m.role == 'assistant' %} {{ m.content }}<|end|>"
+        "{{ messages[0].content }} {% endif %}{{ m.content }}<|assistant|>{% elif m.role == 'assistant' %}"
+        " {{ m.content }}<|end|>"
         "{% endif %}{% endfor %}"
     )
     open_turn = talk(("system", "Short."), ("user", "Hi"), ("assistant", "Yes"))

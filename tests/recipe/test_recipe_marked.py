@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.recipe.families import property_test
 
 from forebay.recipe.jinja.formatting import braces, percent
 from forebay.recipe.jinja.marked import MAX_LENGTH, TEMPLATE, UNKNOWN, Marked, concat, marks_of, runs
@@ -49,6 +50,7 @@ _OPERATIONS: dict[str, Callable[[str, str], object]] = {
 
 
 @pytest.mark.parametrize("name", sorted(_OPERATIONS))
+@property_test
 @given(first=texts, second=texts)
 def test_an_operation_moves_characters_with_their_marks(name: str, first: str, second: str) -> None:
     operation = _OPERATIONS[name]
@@ -59,6 +61,7 @@ def test_an_operation_moves_characters_with_their_marks(name: str, first: str, s
         assert piece.marks == bytes(_MARKS[character] for character in piece)
 
 
+@property_test
 @given(first=texts, second=texts)
 def test_case_changes_keep_the_origin_of_each_run(first: str, second: str) -> None:
     joined = Marked.of(first, 3) + Marked.of(second, 4)
@@ -70,6 +73,7 @@ def test_case_changes_keep_the_origin_of_each_run(first: str, second: str) -> No
         assert str.__str__(got) == change(first + second) or len(change(first + second)) != len(joined)
 
 
+@property_test
 @given(texts)
 def test_what_is_not_followed_is_unknown(text: str) -> None:
     """Methods that aren't overridden give plain strings, which no control token is made from."""

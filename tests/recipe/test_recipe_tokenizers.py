@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.recipe.families import Family, property_test, talk
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
 
 from forebay.core.errors import UnsupportedModelError
@@ -21,7 +22,6 @@ from forebay.recipe.hf_tokenizer import hf_parts
 from forebay.recipe.plain_tokenizer import prefix_of, without_prefix
 from forebay.recipe.pretokenizers import word_rule
 from forebay.recipe.vocabulary import Prefix, Vocabulary
-from tests.recipe.families import Family, talk
 
 _TEXTS = (
     "Hello world",
@@ -39,13 +39,13 @@ def _gguf_metadata(family: Family) -> dict[str, Any]:
     """What a converter would write for the family's tokenizer."""
     spec = json.loads(family.whole.to_str())
     size = family.whole.get_vocab_size()
-    tokens = [family.whole.id_to_token(token_id) for token_id in range(size)]
+    tokens = [family.whole.id_to_token(token_id) or "" for token_id in range(size)]
     control = set(family.control)
     metadata: dict[str, Any] = {
         "tokenizer.ggml.tokens": tokens,
         "tokenizer.ggml.token_type": [3 if token in control else 1 for token in tokens],
         "tokenizer.ggml.add_bos_token": family.spec.adds_bos,
-        "tokenizer.chat_template": family.spec.template,
+        "tokenizer.chat_template": family.template,
     }
     for name, key in (("bos_token", "bos"), ("eos_token", "eos")):
         if name in family.spec.named:
@@ -180,7 +180,7 @@ def test_a_named_token_is_control() -> None:
 
 def test_content_tokens_of_a_folder_are_kept(built: dict[str, Family]) -> None:
     recipe = built["gemma"].recipe
-    heading = built["gemma"].whole.token_to_id("<h1>")
+    heading = built["gemma"].id_of("<h1>")
     assert heading in recipe.plain_ids("<h1>x</h1>\n\ny")
     assert recipe.decode(recipe.plain_ids("<h1>x</h1>\n\ny")) == "<h1>x</h1>\n\ny"
 
@@ -267,9 +267,9 @@ def test_end_tokens_come_from_all_files(built: dict[str, Family], tmp_path: Path
     family = built["llama3"]
     for name in ("tokenizer.json", "tokenizer_config.json"):
         (tmp_path / name).write_bytes((family.folder / name).read_bytes())
-    end_of_text = family.whole.token_to_id("<|end_of_text|>")
+    end_of_text = family.id_of("<|end_of_text|>")
     (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": [end_of_text]}))
-    assert set(Recipe.load(tmp_path, "hf").stop_token_ids) == {end_of_text, family.whole.token_to_id("<|eot_id|>")}
+    assert set(Recipe.load(tmp_path, "hf").stop_token_ids) == {end_of_text, family.id_of("<|eot_id|>")}
 
 
 def test_truncation_and_padding_of_a_folder_are_ignored(built: dict[str, Family], tmp_path: Path) -> None:
@@ -283,6 +283,7 @@ def test_truncation_and_padding_of_a_folder_are_ignored(built: dict[str, Family]
     assert Recipe.load(tmp_path, "hf").plain_ids(text) == family.recipe.plain_ids(text)
 
 
+@property_test
 @given(st.binary(max_size=40))
 def test_every_byte_is_written(data: bytes) -> None:
     """A byte-level vocabulary of the 256 bytes alone spells any text."""

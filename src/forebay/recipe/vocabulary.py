@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
-from tokenizers import Tokenizer
+from tokenizers import Encoding, Tokenizer
 
 from forebay.core.errors import InvalidRequestError
 
@@ -78,15 +78,23 @@ class Vocabulary:
         self._bytes: dict[int, bytes] = {}
 
     def plain_ids(self, text: str, *, continued: bool = False) -> list[int]:
-        """Encode text; no id is a control token's. `continued`: it follows other text, so no space is put first."""
-        tokenizer = self._continued if continued else self._plain
-        return self._checked(tokenizer.encode(text, add_special_tokens=False).ids)
+        """Encode text; no id is a control token's. `continued`: it follows other text, so no space is put first.
+
+        Raises InvalidRequestError for text that is no Unicode, or that the tokenizer would turn into a control token.
+        """
+        return self._checked(self._encoded(text, continued).ids)
 
     def plain_encoding(self, text: str, *, continued: bool = False) -> tuple[list[int], list[tuple[int, int]]]:
         """Like `plain_ids`, with the characters [start, end) of the text that each token stands for."""
-        tokenizer = self._continued if continued else self._plain
-        encoding = tokenizer.encode(text, add_special_tokens=False)
+        encoding = self._encoded(text, continued)
         return self._checked(encoding.ids), encoding.offsets
+
+    def _encoded(self, text: str, continued: bool) -> Encoding:
+        tokenizer = self._continued if continued else self._plain
+        try:
+            return tokenizer.encode(text, add_special_tokens=False)
+        except TypeError as error:  # the library's way to refuse a string that has no UTF-8
+            raise InvalidRequestError("The text holds a lone surrogate, which is not a character.") from error
 
     def unchecked_batch(self, texts: list[str], *, continued: bool = False) -> list[list[int]]:
         """Encode many texts for the self-test, which looks for control ids itself."""
