@@ -149,6 +149,7 @@ FAMILIES: Final[dict[str, Spec]] = {
         "jinja",
         {"eos_token": "<|end|>"},
     ),
+    "alpaca": Spec(("<unk>", "<s>", "</s>"), "jinja", _S, adds_bos=True, sentencepiece=True),
     "zephyr": Spec(("<unk>", "<s>", "</s>"), "jinja", _S, adds_bos=True, sentencepiece=True),
 }
 

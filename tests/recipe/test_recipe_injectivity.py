@@ -18,6 +18,7 @@ _MARKS = {
     "qwen3": ("<|im_end|>\n<|im_start|>user\n", "<think>", "\n", "a"),
     "llama2": ("[INST]", "[/INST]", " [/INST] ", "</s>", "<s>", "[INST] ", "<<SYS>>\n", "\n<</SYS>>\n\n", "a", " "),
     "mistral-v1": (" [INST] ", " [/INST] ", "[/INST]", "</s>", "a", " ", "\n\n"),
+    "alpaca": ("### Instruction:\n", "\n\n### Response:\n", "</s>\n", "a", "\n\n"),
     "zephyr": ("<|user|>\n", "</s>\n", "<|assistant|>\n", "a", "\n"),
 }
 

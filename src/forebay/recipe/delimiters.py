@@ -27,11 +27,14 @@ _AROUND: Final = (
     ("\n", " a"),
     ("a ", "\n"),
 )
+_HEADING: Final = re.compile(r"### [A-Z][a-z]+:|\b(?:USER|ASSISTANT|SYSTEM|User|Assistant|System|Human):")
+"""Alpaca's and Vicuna's kind."""
 
 
 def plain_delimiters(pieces: Iterable[Piece]) -> set[str]:
-    """The delimiters among the template's plain words."""
-    return {match[0] for piece in pieces if isinstance(piece, Words) for match in MARKER.finditer(piece.text)}
+    """The delimiters among the template's plain words, by their shape. Words of another shape can be typed as they are."""
+    words = {piece.text for piece in pieces if isinstance(piece, Words)}
+    return {match[0] for text in words for shape in (MARKER, _HEADING) for match in shape.finditer(text)}
 
 
 class Delimiters:
