@@ -12,6 +12,7 @@ from typing import Any
 
 from forebay.core.request import FinishReason, GenerateRequest, Priority, SamplingParams
 from forebay.kv import PAGE_TOKENS, KvBook, pages_for
+from forebay.kv.moves import Below
 from forebay.scheduling import Row, Scheduler, SchedulerConfig, Sequence, SequenceUpdate, StepPlan, StepTimeModel
 
 SECONDS = (0.018, 0.0025, 0.0008, 2e-7)
@@ -52,12 +53,12 @@ def alone(wanted: GenerateRequest, max_model_len: int) -> dict[int, tuple[list[i
 class Driver:
     """One scheduler, its book and a clock that moves by what each step costs."""
 
-    def __init__(self, pages: int = 2000, prefix_cache: bool = True, **config: Any) -> None:
+    def __init__(self, pages: int = 2000, prefix_cache: bool = True, below: Below | None = None, **config: Any) -> None:
         config.setdefault("max_model_len", 16 * pages)
         self.config = SchedulerConfig(**config)
         self.book = KvBook(pages, prefix_cache)
         self.step_time = StepTimeModel(prior=SECONDS)
-        self.scheduler = Scheduler(self.config, self.book, "model", self.step_time)
+        self.scheduler = Scheduler(self.config, self.book, "model", self.step_time, below)
         self.now = 0.0
         self.plans: list[StepPlan] = []
         self.ended: dict[tuple[str, int], Sequence] = {}

@@ -1,4 +1,7 @@
-"""What one generation asks for: ids in, sampling, priority, tenant. Not a protocol's JSON, and nothing about how it runs."""
+"""What one generation asks for: ids in, sampling, priority, tenant.
+
+Not a protocol's JSON, and nothing about how it runs.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +58,7 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     seed: int = 0
     """Randomness is a function of (seed, choice index, position) only; the API draws one when the client gave none."""
     stop_token_ids: tuple[int, ...] = ()
-    """Ids that end the answer: the model's own (unless `ignore_eos`) and the client's. The id itself is emitted last."""
+    """Ids that end the answer: the model's own (unless `ignore_eos`) and the client's. The id itself comes last."""
     n: int = 1
     """How many answers; they share the prompt's pages."""
     logprobs: int | None = None
@@ -65,10 +68,12 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GenerateRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """One prompt to continue, as ids. The identity of the caller (`tenant`) comes from its key, never from its request."""
+    """One prompt to continue, as ids. The caller's identity (`tenant`) comes from its key, never from its request."""
 
     id: str
     prompt_ids: list[int]
     sampling: SamplingParams
     priority: Priority = Priority.NORMAL_INTERACTIVE
     tenant: str = "default"
+    retention: str | None = None
+    """Name of the retention class of what this request leaves in the cache; None takes the server's default."""

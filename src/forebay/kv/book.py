@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from forebay.kv.identity import PAGE_TOKENS
 from forebay.kv.pages import PagePool
@@ -137,6 +137,21 @@ class KvBook:
         numbers.extend(pool.allocate() for _ in range(last - len(numbers)))
         self._holding[pages] = None
         return copies
+
+    def begin_moves(self, numbers: Iterable[int]) -> None:
+        """Pages are copied from or to in the background: they are not given out before `end_moves`, and a page held
+        by nobody else is not available meanwhile."""
+        for number in numbers:
+            self._pool.begin_move(number)
+
+    def end_moves(self, numbers: Iterable[int]) -> None:
+        """Those copies have ended. Raises KeyError for a page without one."""
+        for number in numbers:
+            self._pool.end_move(number)
+
+    def number_of(self, page: bytes) -> int | None:
+        """Where the registered page of this id lies, or None."""
+        return self._pool.index.number(page)
 
     def settle(self) -> None:
         """The copies that `grow` asked for are made or dropped: their sources may go."""

@@ -11,9 +11,10 @@ from forebay.kv.prefix_index import PrefixIndex
 class PagePool:
     """Counts holders of each page and evicts pages that only the prefix index names.
 
-    free: holds nothing. held: one or more sequences hold it, or a copy from it is not done yet. cached: registered
-    and held by nobody; evicted, least recently released first, when no page is free. Sequences release their last
-    page first and hold every ancestor of a page that they hold, so a page is always evicted before its parent.
+    free: holds nothing. held: one or more sequences hold it, or a copy from or to it is not done yet. cached:
+    registered and held by nobody; evicted, least recently released first, when no page is free. Sequences release
+    their last page first and hold every ancestor of a page that they hold, so a page is evicted before its parent;
+    only a page that a background copy kept may come later, and is given up with its parent.
     """
 
     def __init__(self, total: int) -> None:
@@ -23,6 +24,7 @@ class PagePool:
         self.holders = [0] * total
         """How many sequences hold each page."""
         self._pins: dict[int, int] = {}
+        self._moves: dict[int, int] = {}
         self._free = list(range(total - 1, -1, -1))
         self._cached: OrderedDict[int, None] = OrderedDict()
 
@@ -47,7 +49,7 @@ class PagePool:
             number = self._free.pop()
         elif self._cached:
             number, _ = self._cached.popitem(last=False)
-            self.index.drop(number)
+            self._forget(number)
             self.evictions += 1
         else:
             raise ValueError("no page is free or cached")
@@ -65,6 +67,20 @@ class PagePool:
         if self.holders[number] == 0:
             raise ValueError(f"page {number} is released but nobody holds it")
         self.holders[number] -= 1
+        if self.holders[number] == 0 and not self.pinned(number):
+            self._retire(number)
+
+    def begin_move(self, number: int) -> None:
+        """Keep the page until `end_move`, whoever releases it: it is copied from or to in the background."""
+        self._moves[number] = self._moves.get(number, 0) + 1
+        self._cached.pop(number, None)
+
+    def end_move(self, number: int) -> None:
+        """One such copy has ended. Raises KeyError when there is none."""
+        self._moves[number] -= 1
+        if self._moves[number]:
+            return
+        del self._moves[number]
         if self.holders[number] == 0 and number not in self._pins:
             self._retire(number)
 
@@ -73,15 +89,25 @@ class PagePool:
         self._pins[number] = self._pins.get(number, 0) + 1
 
     def pinned(self, number: int) -> bool:
-        """Whether a copy from the page is planned, so that its last holder does not make it available."""
-        return number in self._pins
+        """Whether a copy from or to the page is under way, so that its last holder does not make it available."""
+        return number in self._pins or number in self._moves
 
     def unpin_all(self) -> None:
         """The planned copies are done or dropped."""
         pins, self._pins = self._pins, {}
         for number in pins:
-            if self.holders[number] == 0:
+            if self.holders[number] == 0 and number not in self._moves:
                 self._retire(number)
+
+    def _forget(self, number: int) -> None:
+        """Drop a page from the index, and what follows it there: nobody holds that, and nobody could find it."""
+        following = self.index.drop(number)
+        while following:
+            other = following.pop()
+            following |= self.index.drop(other)
+            if other in self._cached:
+                del self._cached[other]
+                self._free.append(other)
 
     def _retire(self, number: int) -> None:
         if self.index.has_number(number):
@@ -99,7 +125,7 @@ class PagePool:
             held = self.holders[number]
             if held != counted.get(number, 0):
                 found.append(f"page {number} counts {held} holders, but {counted.get(number, 0)} sequences hold it")
-            states = (number in free) + (number in self._cached) + (held > 0 or number in self._pins)
+            states = (number in free) + (number in self._cached) + (held > 0 or self.pinned(number))
             if states != 1:
                 found.append(f"page {number} is in {states} states instead of one")
             if number in free and self.index.has_number(number):

@@ -9,6 +9,7 @@ class PrefixIndex:
     def __init__(self) -> None:
         self._numbers: dict[bytes, int] = {}
         self._names: dict[int, tuple[bytes, bytes]] = {}
+        self._children: dict[bytes, set[int]] = {}
 
     def __len__(self) -> int:
         return len(self._numbers)
@@ -31,11 +32,18 @@ class PrefixIndex:
             raise ValueError(f"page {number} or its id is registered already")
         self._numbers[page] = number
         self._names[number] = (page, parent)
+        self._children.setdefault(parent, set()).add(number)
 
-    def drop(self, number: int) -> None:
-        """Forget a registered page. Raises KeyError for one that is not registered."""
-        page, _ = self._names.pop(number)
+    def drop(self, number: int) -> set[int]:
+        """Forget a registered page; returns the registered pages that follow it. Raises KeyError for one that is not
+        registered."""
+        page, parent = self._names.pop(number)
         del self._numbers[page]
+        siblings = self._children[parent]
+        siblings.discard(number)
+        if not siblings:
+            del self._children[parent]
+        return set(self._children.get(page, ()))
 
     def problems(self, roots: set[bytes]) -> list[str]:
         """Entries that disagree, and pages that can't be reached because their parent is gone."""
@@ -45,6 +53,8 @@ class PrefixIndex:
                 found.append(f"page {number} is registered under an id that leads elsewhere")
             if parent not in self._numbers and parent not in roots:
                 found.append(f"page {number} is registered, but its parent is not")
+        if sum(map(len, self._children.values())) != len(self._names):
+            found.append("the pages that follow one another are not those that are registered")
         if len(self._names) != len(self._numbers):
             found.append(f"{len(self._numbers)} ids are registered for {len(self._names)} pages")
         return found

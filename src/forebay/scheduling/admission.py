@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from forebay.kv import PAGE_TOKENS
 from forebay.scheduling.draft import Draft
 from forebay.scheduling.preemption import preempt, victims_for
 from forebay.scheduling.sequence import Sequence
 from forebay.scheduling.state import State
 
+_RESUME_SHARE = 0.15
+"""Of the device's pages, the same for a sequence that lower tiers keep: above 85 % use the idle ones go down again."""
 _RESUME_MARGIN = 4
 """Pages that must stay free beside a sequence that was put back before, so that it isn't put back again at once."""
 
@@ -14,6 +17,7 @@ _RESUME_MARGIN = 4
 def admit(state: State, draft: Draft, sequence: Sequence) -> bool:
     """Give a waiting sequence pages for all its tokens, and its slots, or leave everything as it is and return False.
 
+    What lower tiers have of it begins to be loaded; until that has landed it runs, but takes no step.
     Room is wanted for its tokens and a margin: a page for each running sequence to grow into, and more for one that
     was put back. With nothing running no margin is asked for, so whatever fits alone is admitted. Failing that,
     sequences of strictly lower effective priority are preempted if that gives room.
@@ -26,9 +30,21 @@ def admit(state: State, draft: Draft, sequence: Sequence) -> bool:
     if state.book.grow(sequence.pages, found, sequence.length) is None:
         raise ValueError(f"no pages for sequence {sequence.request_id}, though there was room for it")
     sequence.computed = found
-    _count(state, sequence, found)
     state.run(sequence, slots)
+    if not _load(state, sequence, found // PAGE_TOKENS):
+        count_cached(state, sequence)
     return True
+
+
+def _load(state: State, sequence: Sequence, start: int) -> bool:
+    if state.tiers is None:
+        return False
+    reach = state.tiers.reach(sequence, start)
+    if reach.refs:
+        state.tiers.load(sequence, start, reach)
+    else:
+        state.tiers.unpark(sequence)
+    return bool(reach.refs)
 
 
 def _has_room(state: State, sequence: Sequence, slots: int) -> bool:
@@ -37,6 +53,8 @@ def _has_room(state: State, sequence: Sequence, slots: int) -> bool:
     spare = 0
     if state.running:
         spare = len(state.running) + sequence.choices + (_RESUME_MARGIN if sequence.output_ids else 0)
+        if sequence.parked:
+            spare = max(spare, int(_RESUME_SHARE * state.book.total))
     return state.book.fits(sequence.pages, sequence.all_ids, spare)
 
 
@@ -48,16 +66,19 @@ def _make_room(state: State, draft: Draft, sequence: Sequence, slots: int) -> bo
     state.book.match_prefix(sequence.pages, sequence.all_ids)
     victims = victims_for(state, draft, sequence, slots)
     for victim in victims or ():
-        preempt(state, draft, victim)
+        preempt(state, draft, victim, "admission")
     state.book.release(sequence.pages)
     return victims is not None
 
 
-def _count(state: State, sequence: Sequence, found: int) -> None:
+def count_cached(state: State, sequence: Sequence) -> None:
     """Prefix cache counters, once for a request: what a resumed sequence finds is mostly its own."""
     if sequence.first_scheduled is not None:
         return
-    sequence.cached_tokens = found
+    sequence.cached_tokens = sequence.computed
     if state.book.prefix_cache and sequence.pages.reuse:
         state.counters.prefix_queried += sequence.length
-        state.counters.prompt_cached += found
+        state.counters.prompt_cached += sequence.computed
+        if state.tiers is not None:
+            state.tiers.counts.cached_host += sequence.cached_host
+            state.tiers.counts.cached_disk += sequence.cached_disk

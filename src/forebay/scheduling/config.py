@@ -34,6 +34,8 @@ class SchedulerConfig:
     """Length class i holds prompts with at most `class_bounds[i]` uncached tokens; one more class holds the rest."""
     class_share: float = 1 / 8
     """Prefill tokens that a class earns for each token that only shorter classes got while it waited."""
+    retention: str = "chat"
+    """Retention class of what requests that name none leave in the cache."""
     aging_s: float = 10.0
     """Seconds without service that raise a sequence by one priority."""
 

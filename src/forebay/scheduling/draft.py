@@ -40,15 +40,17 @@ class Draft:
         self.prefill_tokens += tokens
         self.attention += attention_work(sequence.computed, tokens)
 
-    def preempt(self, sequence: Sequence) -> None:
-        """Note the preemption and take the sequence's row out, if it has one."""
+    def preempt(self, sequence: Sequence) -> dict[int, int]:
+        """Note the preemption and take the sequence's row out, if it has one. Returns the copies that are not made
+        now: for each of its pages that one was to fill, where the content still lies."""
         self.preempted.append(sequence)
         row = self.rows.pop(sequence, None)
-        self._copies.pop(sequence, None)
+        copies = {destination: source for source, destination in self._copies.pop(sequence, ())}
         if row is not None:
             self.decode_rows -= row.decode
             self.prefill_tokens -= 0 if row.decode else row.tokens
             self.attention -= attention_work(row.start, row.tokens)
+        return copies
 
     def predict(self, tokens: int = 0, start: int = 0) -> float:
         """Predicted seconds of the rows so far and a chunk of `tokens` tokens that begins at `start`."""

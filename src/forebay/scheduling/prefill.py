@@ -17,7 +17,8 @@ class PrefillStage:
     """Fills one step with chunks, asking prompts in progress and waiting ones in the order of `Candidates`.
 
     A request that finds no room holds back the admission of lower effective priorities, and once it is overdue that
-    of all younger requests. A request whose next page is being computed by this very step waits for it instead.
+    of all younger requests. A request whose next page is being computed by this very step, or loaded, waits for it
+    instead.
     """
 
     def __init__(self, state: State, draft: Draft, in_progress: list[Sequence]) -> None:
@@ -45,16 +46,18 @@ class PrefillStage:
 
     def _begin(self, sequence: Sequence) -> None:
         state = self._state
-        cached = state.book.cached_tokens(sequence.pages, sequence.all_ids)
+        cached = state.cached(sequence)
         if self._moved(sequence, cached) or self._held_back(sequence):
             return
-        if state.book.missing_page(sequence.pages, sequence.all_ids) in self._computing:
+        missing = state.book.missing_page(sequence.pages, sequence.all_ids)
+        if missing in self._computing or (state.tiers is not None and missing in state.tiers.loading):
             return
         tokens = self._size(sequence, cached)
         if not tokens:
             return
         if admit(state, self._draft, sequence):
-            self._chunk(sequence, tokens)
+            if sequence.loading is None:
+                self._chunk(sequence, tokens)
             self._candidates.push_head(sequence.length_class, sequence.priority)
         else:
             self._hold_back_others(sequence)

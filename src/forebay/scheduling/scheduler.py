@@ -7,29 +7,43 @@ from forebay.core.errors import ConfigError, ContextLengthError, InvalidRequestE
 from forebay.core.messages import WorkerStats
 from forebay.core.request import FinishReason, GenerateRequest
 from forebay.kv import KvBook, page_root, pages_for
+from forebay.kv.moves import Below, PagePlan
+from forebay.scheduling.admission import count_cached
 from forebay.scheduling.completion import advance
 from forebay.scheduling.config import SchedulerConfig
 from forebay.scheduling.draft import Draft
 from forebay.scheduling.plan import SequenceUpdate, StepPlan
 from forebay.scheduling.preemption import grow_or_preempt
 from forebay.scheduling.prefill import PrefillStage
+from forebay.scheduling.pressure import relieve
 from forebay.scheduling.sequence import Sequence
 from forebay.scheduling.state import State
 from forebay.scheduling.step_time import StepTimeModel
+from forebay.scheduling.tiering import Tiering
 
 
 class Scheduler:
     """The queue and the running sequences of one worker. Use from one thread: `plan`, run the step, `complete` or
     `fail`."""
 
-    def __init__(self, config: SchedulerConfig, book: KvBook, fingerprint: str, step_time: StepTimeModel) -> None:
-        """Raises ConfigError when `book` has no room for one sequence of `config.max_model_len` tokens."""
+    def __init__(
+        self,
+        config: SchedulerConfig,
+        book: KvBook,
+        fingerprint: str,
+        step_time: StepTimeModel,
+        below: Below | None = None,
+    ) -> None:
+        """`below` are the tiers below the device, which need `book`'s prefix cache; without them what is preempted is
+        computed again. Raises ConfigError when `book` has no room for one sequence of `config.max_model_len` tokens.
+        """
         if pages_for(config.max_model_len) > book.total:
             raise ConfigError(
                 f"The KV memory holds {book.total} pages, but one sequence of {config.max_model_len} tokens takes "
                 f"{pages_for(config.max_model_len)}. Give more KV memory or a shorter context."
             )
-        self._state = State(config, book)
+        tiers = Tiering(below, book, config.retention) if below is not None and book.prefix_cache else None
+        self._state = State(config, book, tiers)
         self._step_time = step_time
         self._fingerprint = fingerprint
         self._roots: dict[str, bytes] = {}
@@ -70,6 +84,7 @@ class Scheduler:
         in_progress = self._plan_decode(draft)
         if in_progress or len(self._state.queue):
             PrefillStage(self._state, draft, in_progress).fill()
+        relieve(self._state, draft)
         if not draft.rows:
             return None
         self._in_flight = draft.plan()
@@ -101,6 +116,31 @@ class Scheduler:
         for sequence in failed:
             self._state.finish(sequence, FinishReason.ERROR)
         return [SequenceUpdate(sequence, [], FinishReason.ERROR, message) for sequence in failed]
+
+    def take_moves(self) -> PagePlan:
+        """The page moves that belong to the plan of now, or to none; to be called once after each `plan`."""
+        return PagePlan() if self._state.tiers is None else self._state.tiers.take()
+
+    def landed(self, ticket: int, good: int) -> None:
+        """A load has ended with its first `good` pages intact; what is missing is computed. Between steps only.
+
+        Raises KeyError for a load that is not under way.
+        """
+        tiers = self._moving()
+        sequence = tiers.landed(ticket, good)
+        if sequence is not None:
+            tiers.counts.restored += bool(sequence.parked)
+            tiers.unpark(sequence)
+            count_cached(self._state, sequence)
+
+    def written(self, page: bytes) -> None:
+        """A write-through has ended, well or not. Raises KeyError for one that is not under way."""
+        self._moving().written(page)
+
+    @property
+    def moving(self) -> bool:
+        """Whether background moves are under way."""
+        return self._state.tiers is not None and self._state.tiers.moving
 
     @property
     def running(self) -> int:
@@ -147,7 +187,8 @@ class Scheduler:
         decoding: list[Sequence] = []
         in_progress: list[Sequence] = []
         for sequence in state.running:
-            (decoding if sequence.decoding else in_progress).append(sequence)
+            if sequence.loading is None:
+                (decoding if sequence.decoding else in_progress).append(sequence)
         if state.book.available < len(decoding):
             decoding.sort(key=lambda sequence: state.rank(sequence, draft.now))
         for sequence in decoding:
@@ -156,6 +197,11 @@ class Scheduler:
                 if copies is not None:
                     draft.add_decode(sequence, copies)
         return [sequence for sequence in in_progress if sequence in state.running]
+
+    def _moving(self) -> Tiering:
+        if self._state.tiers is None:
+            raise KeyError("there are no tiers below the device")
+        return self._state.tiers
 
     def _hand_back(self, plan: StepPlan) -> None:
         if plan is not self._in_flight:

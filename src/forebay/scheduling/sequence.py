@@ -40,6 +40,16 @@ class Sequence:
     """Its class by uncached tokens, while it waits."""
     uncached: int = 0
     """Tokens to compute as of when it began to wait."""
+    loading: int | None = None
+    """The load from a lower tier that it waits for; it holds its pages meanwhile, but takes no step."""
+    parked: list[bytes] = field(default_factory=list)
+    """Ids of the pages that lower tiers keep for it while it is preempted."""
+    parked_tokens: int = 0
+    """`computed` when it was preempted; 0 when nothing is kept for it."""
+    cached_host: int = 0
+    """Of its cached tokens: those last loaded from the host pool."""
+    cached_disk: int = 0
+    """Of its cached tokens: those last loaded from disk."""
     unserved_s: float = 0.0
     """Seconds it has gone without service before `unserved_since`."""
     unserved_since: float | None = None

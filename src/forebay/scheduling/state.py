@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from forebay.core.request import FinishReason
-from forebay.kv import KvBook
+from forebay.kv import PAGE_TOKENS, KvBook
 from forebay.scheduling.classes import LengthClasses
 from forebay.scheduling.config import SchedulerConfig
 from forebay.scheduling.queue import WaitingQueue
 from forebay.scheduling.sequence import Sequence
+from forebay.scheduling.tiering import Tiering
 
 
 class Counters:
@@ -20,14 +23,18 @@ class Counters:
         self.prefix_queried = 0
         self.preemptions = 0
         """Sequences put back."""
+        self.preemptions_by: Counter[str] = Counter()
+        """The same by "reason/priority class"."""
 
 
 class State:
     """Every live sequence is either in `queue` or in `running`, and in `requests` under its request's id."""
 
-    def __init__(self, config: SchedulerConfig, book: KvBook) -> None:
+    def __init__(self, config: SchedulerConfig, book: KvBook, tiers: Tiering | None = None) -> None:
         self.config = config
         self.book = book
+        self.tiers = tiers
+        """None where the device is the only tier."""
         self.classes = LengthClasses(config.class_bounds, config.class_share, config.min_chunk)
         self.queue = WaitingQueue(self.classes.count)
         self.running: dict[Sequence, None] = {}
@@ -47,8 +54,13 @@ class State:
     def wait(self, sequence: Sequence, now: float) -> None:
         """Put a sequence that holds nothing into the queue."""
         sequence.starve(now)
-        uncached = sequence.length - self.book.cached_tokens(sequence.pages, sequence.all_ids)
+        uncached = sequence.length - self.cached(sequence)
         self.queue.push(sequence, self.classes.of(uncached), uncached)
+
+    def cached(self, sequence: Sequence) -> int:
+        """Leading tokens of a waiting sequence that need not be computed: on the device or in a lower tier."""
+        found = self.book.cached_tokens(sequence.pages, sequence.all_ids)
+        return found if self.tiers is None else self.tiers.reach(sequence, found // PAGE_TOKENS).tokens
 
     def run(self, sequence: Sequence, slots: int) -> None:
         """The sequence holds its pages from now on."""
@@ -59,6 +71,7 @@ class State:
     def stop(self, sequence: Sequence) -> None:
         """A running sequence gives up its pages and slots."""
         self.book.release(sequence.pages)
+        sequence.loading = None
         self.slots -= sequence.slots
         sequence.slots = 0
         del self.running[sequence]
@@ -77,6 +90,8 @@ class State:
             self.stop(sequence)
         else:
             self.queue.remove(sequence)
+        if self.tiers is not None:
+            self.tiers.unpark(sequence)
         siblings = self.requests[sequence.request_id]
         siblings.remove(sequence)
         if not siblings:

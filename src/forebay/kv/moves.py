@@ -1,0 +1,63 @@
+"""Moves of pages between the device and the tiers below it: what is asked for, and what must be known to ask.
+
+No bytes, and no choice of what moves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from forebay.kv.tiers import Lookup, PageRef
+
+
+@dataclass(frozen=True, slots=True)
+class Save:
+    """Copy one device page down. Until it is done its content does not change, and the device page is not given out."""
+
+    ref: PageRef
+    number: int
+    """The device page."""
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Copy leading pages of a prefix up, in order; as many as arrive intact count, up to the first that does not."""
+
+    ticket: int
+    """Names this load when it has ended."""
+    refs: Sequence[PageRef]
+    numbers: Sequence[int]
+    """The device page for each."""
+
+
+@dataclass(slots=True)
+class PagePlan:
+    """The moves that belong to one step."""
+
+    urgent: list[Save] = field(default_factory=list)
+    """To be done before anything else of the step is: what they read may be overwritten by it."""
+    writes: list[Save] = field(default_factory=list)
+    """Write-through in the background; each ends with `Scheduler.written`."""
+    loads: list[Load] = field(default_factory=list)
+    """In the background, begun after the urgent saves; each ends with `Scheduler.landed`."""
+
+    def __bool__(self) -> bool:
+        return bool(self.urgent or self.writes or self.loads)
+
+
+class Below(Protocol):
+    """The tiers below the device, as policy sees them. No call waits for anything."""
+
+    def lookup(self, pages: Sequence[bytes], tenant: str) -> Lookup:
+        """Where the leading ones of these pages are."""
+
+    def room(self) -> int:
+        """How many pages could be saved now, evicting what may go."""
+
+    def pin(self, pages: Iterable[bytes]) -> None:
+        """Keep these pages, also those that come later, until `unpin`. Pins count."""
+
+    def unpin(self, pages: Iterable[bytes]) -> None:
+        """Take back one pin of each."""

@@ -1,0 +1,241 @@
+"""The scheduler's book of moves between the device and the tiers below: what is saved, written through and loaded, and
+what ended how. It moves no bytes and chooses no victim."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+
+from forebay.kv import PAGE_TOKENS, KvBook, page_id
+from forebay.kv.moves import Below, Load, PagePlan, Save
+from forebay.kv.tiers import PageRef, Where
+from forebay.scheduling.sequence import Sequence
+
+_LOOK_AHEAD = 64
+"""Pages that are hashed and looked up at a time."""
+_WRITES_SHARE = 4
+"""Background copies read at most one in so many device pages at the same time."""
+_WRITES_MOST = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """What the tiers below hold of a sequence, from its first page that is not on the device on."""
+
+    refs: list[PageRef]
+    places: list[Where]
+    tokens: int
+    """Leading tokens of the sequence that are there once all of it is loaded."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Loading:
+    sequence: Sequence
+    start: int
+    """The page from which on it is loaded."""
+    reach: Reach
+    numbers: list[int]
+
+
+class TierCounts:
+    """Totals since the start, in pages where not said otherwise."""
+
+    def __init__(self) -> None:
+        self.saved_urgent = 0
+        """Copied down because their sequence was preempted."""
+        self.dropped = 0
+        """Lost with a preempted SPECULATIVE_DRAFT sequence; they are computed again if it goes on."""
+        self.cached_host = 0
+        """Prompt tokens."""
+        self.cached_disk = 0
+        """Prompt tokens."""
+        self.loads = 0
+        """Loads (not pages) that ended."""
+        self.loads_short = 0
+        """Loads (not pages) that brought fewer pages than were asked for."""
+        self.restored = 0
+        """Preempted sequences that came back with a load."""
+
+
+class Tiering:
+    """Pages that became full are written through, first come first served, at most a quarter of the device at a time.
+
+    The queue holds ids, each at most once, and no more of them than the device has pages: older ones are given up.
+    """
+
+    def __init__(self, below: Below, book: KvBook, retention: str) -> None:
+        """`retention` is the class of requests that name none."""
+        self.below = below
+        self.counts = TierCounts()
+        self.loading: set[bytes] = set()
+        """Ids of pages on their way up."""
+        self._book = book
+        self._retention = retention
+        self._plan = PagePlan()
+        self._fresh: OrderedDict[bytes, PageRef] = OrderedDict()
+        self._writing: dict[bytes, int] = {}
+        self._loads: dict[int, _Loading] = {}
+        self._tickets = 0
+
+    @property
+    def moving(self) -> bool:
+        """Whether a background move has not ended."""
+        return bool(self._writing or self._loads)
+
+    @property
+    def pages_moving(self) -> tuple[int, int]:
+        """Device pages that are copied from, and those that are copied to, in the background."""
+        return len(self._writing), sum(len(load.numbers) for load in self._loads.values())
+
+    @property
+    def room(self) -> int:
+        """Pages that can be saved now, beside those planned."""
+        return self.below.room() - len(self._plan.urgent)
+
+    def take(self) -> PagePlan:
+        """The moves planned since the last call, with as much write-through as may be under way now."""
+        self._plan.writes = list(self._next_writes())
+        taken, self._plan = self._plan, PagePlan()
+        return taken
+
+    def completed(self, sequence: Sequence, first: int, last: int) -> None:
+        """Pages [first, last) of the sequence are full and registered: they are to be written through."""
+        for i in range(first, last):
+            ref = self._ref(sequence, i)
+            self._fresh.setdefault(ref.id, ref)
+        while len(self._fresh) > self._book.total:
+            self._fresh.popitem(last=False)
+
+    def unsaved(self, sequence: Sequence) -> list[Save]:
+        """What must be copied down so that the sequence can leave the device and lose nothing, first pages first."""
+        pages, ids = sequence.pages, sequence.pages.ids[: sequence.pages.registered]
+        saves: list[Save] = []
+        at = 0
+        while (at := at + self.below.lookup(ids[at:], sequence.tenant).pages) < len(ids):
+            if ids[at] not in self._writing:
+                saves.append(Save(self._ref(sequence, at), pages.numbers[at]))
+            at += 1
+        tail = self._tail(sequence, sequence.computed)
+        if tail is not None and len(ids) == sequence.computed // PAGE_TOKENS:
+            saves.append(Save(tail, pages.numbers[len(ids)]))
+        return saves
+
+    def hurry(self, sequence: Sequence) -> None:
+        """Write the sequence's pages through before all others."""
+        full = [save.ref for save in self.unsaved(sequence) if save.ref.end % PAGE_TOKENS == 0]
+        for ref in reversed(full):
+            self._fresh[ref.id] = ref
+            self._fresh.move_to_end(ref.id, last=False)
+
+    def park(self, sequence: Sequence, moved: Mapping[int, int]) -> None:
+        """A running sequence is about to give up its pages: plan what must be saved, and keep it below till it is back.
+
+        `moved` has, for pages whose content was to be copied into them and is not, where it lies.
+        """
+        saves = self.unsaved(sequence)
+        self._plan.urgent += [Save(save.ref, moved.get(save.number, save.number)) for save in saves]
+        self.counts.saved_urgent += len(saves)
+        sequence.parked_tokens = sequence.computed
+        sequence.parked = sequence.pages.ids[: sequence.pages.registered]
+        tail = self._tail(sequence, sequence.computed)
+        if tail is not None:
+            sequence.parked.append(tail.id)
+        self.below.pin(sequence.parked)
+
+    def unpark(self, sequence: Sequence) -> None:
+        """The sequence is back, or has ended: what was kept for it may go."""
+        if sequence.parked:
+            self.below.unpin(sequence.parked)
+        sequence.parked, sequence.parked_tokens = [], 0
+
+    def reach(self, sequence: Sequence, start: int) -> Reach:
+        """What can be loaded for a waiting sequence of which the first `start` pages are on the device."""
+        refs: list[PageRef] = []
+        places: list[Where] = []
+        if not (self._book.prefix_cache and sequence.pages.reuse):
+            return Reach(refs, places, start * PAGE_TOKENS)
+        limit = (sequence.length - 1) // PAGE_TOKENS
+        for first in range(start, limit, _LOOK_AHEAD):
+            ahead = [self._ref(sequence, i) for i in range(first, min(limit, first + _LOOK_AHEAD))]
+            found = self.below.lookup([ref.id for ref in ahead], sequence.tenant)
+            refs += ahead[: found.pages]
+            places += found.places
+            if found.pages < len(ahead):
+                break
+        tokens = (start + len(refs)) * PAGE_TOKENS
+        tail = self._tail(sequence, sequence.parked_tokens)
+        if tail is not None and tokens == sequence.parked_tokens // PAGE_TOKENS * PAGE_TOKENS:
+            found = self.below.lookup([tail.id], sequence.tenant)
+            if found.pages:
+                return Reach([*refs, tail], [*places, *found.places], sequence.parked_tokens)
+        return Reach(refs, places, tokens)
+
+    def load(self, sequence: Sequence, start: int, reach: Reach) -> None:
+        """Plan the load into the sequence's pages from `start` on; until it has landed the sequence takes no step."""
+        numbers = sequence.pages.numbers[start : start + len(reach.refs)]
+        self._tickets += 1
+        sequence.loading = self._tickets
+        self._book.begin_moves(numbers)
+        self._loads[self._tickets] = _Loading(sequence, start, reach, numbers)
+        self.loading.update(ref.id for ref in reach.refs)
+        self._plan.loads.append(Load(self._tickets, reach.refs, numbers))
+
+    def landed(self, ticket: int, good: int) -> Sequence | None:
+        """A load ended, its first `good` pages intact. Returns the sequence if it still waits for it, with `computed`
+        and its counts of cached tokens as they are now. Raises KeyError for a load that is not under way.
+        """
+        load = self._loads.pop(ticket)
+        sequence, reach = load.sequence, load.reach
+        self.loading.difference_update(ref.id for ref in reach.refs)
+        self.counts.loads += 1
+        self.counts.loads_short += good < len(reach.refs)
+        waits = sequence.loading == ticket
+        if waits:
+            self._arrive(sequence, load, good)
+        self._book.end_moves(load.numbers)
+        return sequence if waits else None
+
+    def written(self, page: bytes) -> None:
+        """A background write-through ended, well or not. Raises KeyError for one that is not under way."""
+        self._book.end_moves([self._writing.pop(page)])
+
+    def _arrive(self, sequence: Sequence, load: _Loading, good: int) -> None:
+        whole = good == len(load.reach.refs)
+        sequence.loading = None
+        sequence.computed = load.reach.tokens if whole else (load.start + good) * PAGE_TOKENS
+        places = load.reach.places[:good]
+        sequence.cached_disk = min(places.count(Where.DISK) * PAGE_TOKENS, sequence.computed)
+        sequence.cached_host = sequence.computed - load.start * PAGE_TOKENS - sequence.cached_disk
+        self._book.commit(sequence.pages, sequence.all_ids, sequence.computed)
+
+    def _next_writes(self) -> Iterator[Save]:
+        most = max(1, min(_WRITES_MOST, self._book.total // _WRITES_SHARE))
+        while self._fresh and len(self._writing) < most:
+            page, ref = self._fresh.popitem(last=False)
+            number = self._book.number_of(page)
+            if number is None or page in self._writing or self.below.lookup([page], ref.tenant).pages:
+                continue
+            self._writing[page] = number
+            self._book.begin_moves([number])
+            yield Save(ref, number)
+
+    def _ref(self, sequence: Sequence, i: int) -> PageRef:
+        pages = sequence.pages
+        page = pages.id_at(i, sequence.all_ids)
+        parent = pages.ids[i - 1] if i else pages.root
+        return PageRef(page, parent, sequence.tenant, self._class(sequence), (i + 1) * PAGE_TOKENS)
+
+    def _tail(self, sequence: Sequence, tokens: int) -> PageRef | None:
+        """The partly filled page at the end of the first `tokens` tokens, if there is one."""
+        full, rest = divmod(tokens, PAGE_TOKENS)
+        if not rest:
+            return None
+        pages = sequence.pages
+        parent = pages.id_at(full - 1, sequence.all_ids) if full else pages.root
+        ids = list(islice(sequence.all_ids, full * PAGE_TOKENS, tokens))
+        return PageRef(page_id(parent, ids), parent, sequence.tenant, self._class(sequence), tokens)
+
+    def _class(self, sequence: Sequence) -> str:
+        return sequence.request.retention or self._retention

@@ -1,0 +1,299 @@
+"""Preemption by swap and prefix hits in lower tiers: nothing is lost, nothing moves in vain, answers stay the same."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.scheduling.driver import alone, request
+from tests.scheduling.tiered import LowerTiers, TieredDriver
+
+from forebay.core.request import GenerateRequest, Priority
+
+CRITICAL, BATCH, DRAFT = Priority.CRITICAL_INTERACTIVE, Priority.BACKGROUND_BATCH, Priority.SPECULATIVE_DRAFT
+
+
+def small(host: int = 16, disk: int = 0, delay: int = 1) -> TieredDriver:
+    """The older listing's machine: 8 device pages, 16 host pages."""
+    return TieredDriver(8, LowerTiers(host, disk), delay, max_model_len=128)
+
+
+def answers(driver: TieredDriver, *wanted: GenerateRequest) -> None:
+    for one in wanted:
+        assert driver.output(one.id) == alone(one, driver.config.max_model_len)[0][0]
+
+
+def test_listing_scenario() -> None:
+    driver = small()
+    batch = request("batch", 88, max_tokens=30, priority=BATCH)
+    driver.add(batch)
+    for _ in range(6):
+        driver.step()
+    assert driver.book.used == 6
+    critical = request("critical", 57, max_tokens=4, priority=CRITICAL)
+    driver.add(critical)
+    plan = driver.step()
+    assert plan is not None
+    assert [sequence.request_id for sequence in plan.preempted] == ["batch"]
+    assert [row.sequence.request_id for row in plan.rows] == ["critical"]
+    assert driver.urgent <= 2, "only what is not below yet is copied"
+    driver.run()
+    answers(driver, batch, critical)
+    assert driver.loaded >= 1, "what was given up on the device came back from the host pool"
+    assert driver.loaded < 6, "and what was still on the device did not have to"
+    assert driver.scheduler.stats().prompt_tokens_computed == 88 + 57, "no prompt token was computed twice"
+
+
+def start_batch(driver: TieredDriver, name: str = "batch", prompt: int = 88, steps: int = 6, **options: Any) -> Any:
+    options.setdefault("priority", BATCH)
+    wanted = request(name, prompt, max_tokens=options.pop("max_tokens", 30), **options)
+    driver.add(wanted)
+    for _ in range(steps):
+        driver.step()
+    return wanted
+
+
+def test_nothing_moves_when_the_lower_tier_is_full() -> None:
+    """The listing moves what fits, refuses the asker and leaves the victim in pieces."""
+    driver = small(host=0)
+    batch = start_batch(driver)
+    critical = request("critical", 57, priority=CRITICAL)
+    driver.add(critical)
+    plan = driver.step()
+    assert plan is not None
+    assert not plan.preempted
+    assert [row.sequence.request_id for row in plan.rows] == ["batch"]
+    driver.run()
+    answers(driver, batch, critical)
+    assert driver.urgent == driver.loaded == driver.scheduler.stats().preemptions == 0
+
+
+def test_full_host_pool_cascades_to_disk() -> None:
+    driver = small(host=2, disk=16)
+    batch = start_batch(driver)
+    critical = request("critical", 57, priority=CRITICAL)
+    driver.add(critical)
+    driver.run()
+    answers(driver, batch, critical)
+    assert driver.scheduler.stats().preemptions == 1
+    assert driver.scheduler.stats().prompt_tokens_computed == 88 + 57
+    assert driver.below.disk
+
+
+def test_victim_partly_moved_is_chosen_again() -> None:
+    """The listing marks a victim as preempted after its first block, and never looks at the others again."""
+    driver = small()
+    batch = start_batch(driver)
+    askers = [request(f"critical {i}", 57, priority=CRITICAL) for i in range(3)]
+    for asker in askers:
+        driver.add(asker)
+        driver.run_until(asker.id)
+        driver.step()
+        driver.step()
+    driver.run()
+    answers(driver, batch, *askers)
+    assert driver.scheduler.stats().preemptions >= 2
+    assert driver.scheduler.stats().prompt_tokens_computed == 88 + 3 * 57
+
+
+def test_draft_is_dropped_and_computed_again() -> None:
+    """The listing evicts a draft's blocks and then restores the sequence without them."""
+    driver = small(host=0)
+    draft = start_batch(driver, "draft", priority=DRAFT)
+    critical = request("critical", 57, priority=CRITICAL)
+    driver.add(critical)
+    driver.run()
+    answers(driver, draft, critical)
+    assert driver.urgent == 0
+    assert driver.scheduler.stats().preemptions == 1
+    assert driver.scheduler.stats().prompt_tokens_computed > 88 + 57
+
+
+def test_equal_priority_is_no_victim() -> None:
+    driver = small()
+    first = start_batch(driver, priority=CRITICAL)
+    second = request("second", 57, priority=CRITICAL)
+    driver.add(second)
+    driver.run()
+    answers(driver, first, second)
+    assert driver.scheduler.stats().preemptions == 0
+
+
+def test_pages_lost_below_are_computed_again() -> None:
+    driver = small()
+    batch = start_batch(driver)
+    critical = request("critical", 57, priority=CRITICAL)
+    driver.add(critical)
+    driver.step()
+    driver.below.lose(batch_page(driver, batch, 5))
+    driver.below.lose(batch_page(driver, batch, 3))
+    driver.run()
+    answers(driver, batch, critical)
+
+
+def test_abort_of_a_preempted_sequence_lets_go_of_its_pages() -> None:
+    """The listing drops them on release too; but only by its own list of them."""
+    driver = small()
+    start_batch(driver)
+    driver.add(request("critical", 57, priority=CRITICAL))
+    driver.step()
+    assert driver.below.pins
+    assert driver.scheduler.abort("batch")
+    assert not driver.below.pins
+    driver.run()
+
+
+def test_abort_while_pages_are_loaded_keeps_them_until_the_load_ends() -> None:
+    driver = warm(delay=3)
+    sequence = driver.add(request("again", driver.ended["first", 0].prompt_ids))
+    driver.step()
+    targets = set(sequence.pages.numbers)
+    assert sequence.loading is not None
+    assert targets
+    driver.scheduler.abort("again")
+    other = request("other", 57)
+    taken = driver.add(other)
+    driver.step()
+    assert not targets & set(taken.pages.numbers)
+    driver.run()
+    answers(driver, other)
+    driver.settle()
+    assert driver.book.used == 0
+
+
+def test_lower_tier_hit_is_loaded_while_others_run() -> None:
+    driver = warm(delay=3)
+    other = request("other", 20, max_tokens=8)
+    driver.add(other)
+    driver.step()
+    again = request("again", driver.ended["first", 0].prompt_ids)
+    sequence = driver.add(again)
+    for _ in range(3):
+        plan = driver.step()
+        assert plan is not None
+        assert [row.sequence.request_id for row in plan.rows] == ["other"]
+    driver.run()
+    answers(driver, again, other)
+    assert sequence.cached_tokens == 80
+    assert sequence.cached_host == 80
+    assert driver.loaded == 5
+
+
+def test_disk_hit_is_told_apart() -> None:
+    driver = warm()
+    driver.below.disk.update(driver.below.host)
+    driver.below.host.clear()
+    again = request("again", driver.ended["first", 0].prompt_ids)
+    sequence = driver.add(again)
+    driver.run()
+    answers(driver, again)
+    assert (sequence.cached_host, sequence.cached_disk) == (0, 80)
+
+
+def test_failed_load_takes_back_the_hit() -> None:
+    driver = warm(delay=2)
+    again = request("again", driver.ended["first", 0].prompt_ids)
+    sequence = driver.add(again)
+    driver.step()
+    for page in sequence.pages.ids[2:]:
+        driver.below.lose(page)
+    driver.run()
+    answers(driver, again)
+    assert sequence.cached_tokens == 32
+    assert driver.loaded == 2
+
+
+def test_the_same_prefix_is_loaded_once() -> None:
+    driver = warm(delay=2, pages=16)
+    prompt = driver.ended["first", 0].prompt_ids
+    twins = [request(f"twin {i}", prompt) for i in range(2)]
+    for twin in twins:
+        driver.add(twin)
+    driver.run()
+    answers(driver, *twins)
+    assert driver.loaded == 5
+
+
+def test_prompt_logprobs_read_no_cache() -> None:
+    driver = warm()
+    again = request("again", driver.ended["first", 0].prompt_ids, prompt_logprobs=1)
+    driver.add(again)
+    driver.run()
+    assert driver.loaded == 0
+
+
+def test_tenants_share_nothing_below() -> None:
+    driver = warm()
+    again = request("again", driver.ended["first", 0].prompt_ids, tenant="other")
+    driver.add(again)
+    driver.run()
+    assert driver.loaded == 0
+
+
+def test_victim_with_much_to_save_is_written_through_first() -> None:
+    """A long victim that isn't below yet holds up no step: the asker waits for the background copy."""
+    driver = TieredDriver(200, LowerTiers(400), delay=1, max_model_len=3000, max_step_s=10.0)
+    driver.below.refuse = True
+    batch = start_batch(driver, prompt=2900, steps=10)
+    driver.below.refuse = False
+    critical = request("critical", 600, priority=CRITICAL)
+    driver.add(critical)
+    plan = driver.step()
+    assert plan is not None
+    assert not plan.preempted
+    for _ in range(15):
+        plan = driver.step()
+    assert driver.scheduler.stats().preemptions == 1
+    assert driver.urgent <= 32
+    driver.run()
+    answers(driver, batch, critical)
+
+
+def test_idle_sequences_go_down_under_pressure_and_come_back() -> None:
+    """The prompt that is passed over is paged out above 85 % use, and goes on where it was."""
+    driver = TieredDriver(100, LowerTiers(400), max_model_len=1600, aging_s=1000.0, max_step_tokens=256, max_chunk=256)
+    low = start_batch(driver, "low", prompt=800, steps=1)
+    high = request("high", 720, max_tokens=15, priority=CRITICAL)
+    driver.add(high)
+    driver.run()
+    answers(driver, low, high)
+    counters = driver.scheduler._state.counters
+    assert dict(counters.preemptions_by) == {"pressure/background_batch": 1}
+    assert driver.scheduler.stats().prompt_tokens_computed == 800 + 720
+
+
+def batch_page(driver: TieredDriver, wanted: Any, i: int) -> bytes:
+    """The id of one of the request's pages."""
+    sequence = driver.scheduler._state.requests[wanted.id][0]
+    return sequence.pages.ids[min(i, len(sequence.pages.ids) - 1)]
+
+
+def warm(delay: int = 1, pages: int = 8) -> TieredDriver:
+    """A driver whose device has forgotten the prompt of "first" (81 tokens), which is in the host pool."""
+    driver = TieredDriver(pages, LowerTiers(64), delay, max_model_len=128)
+    driver.add(request("first", 81, max_tokens=2))
+    driver.run()
+    driver.settle()
+    for i in range(pages // 8):
+        driver.add(request(f"flush {i}", 126, max_tokens=2))
+    driver.run()
+    driver.settle()
+    driver.loaded = 0
+    return driver
+
+
+def test_tail_that_was_to_be_copied_is_saved_from_where_it_lies() -> None:
+    """Preempted in the very plan that splits its last page from its sibling's, a choice takes the right bytes along."""
+    driver = TieredDriver(8, LowerTiers(32), max_model_len=128)
+    pair = request("pair", 88, max_tokens=12, priority=BATCH, n=2)
+    driver.add(pair)
+    while driver.book.used < 6 or len(driver.scheduler._state.running) < 2:
+        driver.step()
+    critical = request("critical", 57, priority=CRITICAL)
+    driver.add(critical)
+    plan = driver.step()
+    assert plan is not None
+    assert {sequence.index for sequence in plan.preempted} == {0, 1}
+    driver.run()
+    answers(driver, critical)
+    for index, (tokens, _) in alone(pair, 128).items():
+        assert driver.output("pair", index) == tokens

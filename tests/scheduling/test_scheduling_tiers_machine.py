@@ -1,0 +1,94 @@
+"""Any order of requests, aborts and steps over lower tiers that are small, slow and lose pages: answers stay the same,
+no page is lost track of, and everything is free at the end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from tests.scheduling.driver import alone, request
+from tests.scheduling.tiered import LowerTiers, TieredDriver
+
+from forebay.core.request import GenerateRequest, Priority
+
+PAGES = 12
+
+
+class TieredScheduler(RuleBasedStateMachine):
+    """Twelve device pages, few prompts that share beginnings, and tiers that are drawn anew for each run."""
+
+    @initialize(host=st.integers(0, 24), disk=st.sampled_from([0, 8, 40]), delay=st.integers(1, 4))
+    def start(self, host: int, disk: int, delay: int) -> None:
+        self.driver = TieredDriver(PAGES, LowerTiers(host, disk), delay, max_model_len=16 * PAGES, max_running=4)
+        self.wanted: dict[str, GenerateRequest] = {}
+        self.gone: set[str] = set()
+
+    @rule(
+        stem=st.integers(0, 2),
+        length=st.integers(1, 150),
+        own=st.integers(0, 40),
+        options=st.fixed_dictionaries(
+            {
+                "max_tokens": st.integers(1, 40),
+                "priority": st.sampled_from(list(Priority)),
+                "tenant": st.sampled_from(["a", "b"]),
+                "n": st.sampled_from([1, 1, 1, 2]),
+            }
+        ),
+    )
+    def add(self, stem: int, length: int, own: int, options: dict[str, Any]) -> None:
+        name = f"r{len(self.wanted)}"
+        stem_ids = request(f"stem {stem}", 150).prompt_ids[:length]
+        self.wanted[name] = request(name, [*stem_ids, *request(name, own).prompt_ids][:185], **options)
+        self.driver.add(self.wanted[name])
+
+    @rule(steps=st.integers(1, 12))
+    def step(self, steps: int) -> None:
+        for _ in range(steps):
+            self.driver.step()
+
+    @precondition(lambda self: bool(getattr(self, "wanted", None)))
+    @rule(data=st.data())
+    def abort(self, data: st.DataObject) -> None:
+        name = data.draw(st.sampled_from(sorted(self.wanted)))
+        if self.driver.scheduler.abort(name):
+            self.gone.add(name)
+
+    @rule(nth=st.integers(0, 30))
+    def lose(self, nth: int) -> None:
+        kept = [*self.driver.below.host, *self.driver.below.disk]
+        if kept:
+            self.driver.below.lose(kept[nth % len(kept)])
+
+    @rule()
+    def fill_up(self) -> None:
+        self.driver.below.refuse = not self.driver.below.refuse
+
+    @invariant()
+    def books_are_right(self) -> None:
+        if not hasattr(self, "driver"):
+            return
+        assert not self.driver.book.check()
+        assert len(self.driver.below.host) <= self.driver.below.sizes[0]
+        assert len(self.driver.below.disk) <= self.driver.below.sizes[1]
+
+    def teardown(self) -> None:
+        if not hasattr(self, "driver"):
+            return
+        self.driver.run(6000)
+        self.driver.settle()
+        for name, wanted in self.wanted.items():
+            if name not in self.gone:
+                for index, answer in alone(wanted, 16 * PAGES).items():
+                    sequence = self.driver.ended[name, index]
+                    assert (sequence.output_ids, sequence.finish_reason) == answer
+        assert not self.driver.below.pins
+        assert not self.driver.book.check()
+        assert self.driver.book.used == 0
+        assert not self.driver.scheduler.moving
+
+
+TestTieredScheduler = TieredScheduler.TestCase
+TestTieredScheduler.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)

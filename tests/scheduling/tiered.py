@@ -1,0 +1,165 @@
+"""A scheduler with lower tiers that are a model: a host pool and a disk, copies that take steps, faults.
+
+Pages hold the driver's marks, so a page that is lost, mixed up or read too early shows as a wrong mark.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from tests.scheduling.driver import Driver
+
+from forebay.kv import PAGE_TOKENS
+from forebay.kv.moves import Load, Save
+from forebay.kv.tiers import Lookup, PageRef, Where
+from forebay.scheduling import StepPlan
+
+Marks = list[int | None]
+
+
+class LowerTiers:
+    """Least recently used first from host to disk, and from disk to nowhere; a pinned page is never dropped."""
+
+    def __init__(self, host: int, disk: int = 0) -> None:
+        self.sizes = host, disk
+        self.host: OrderedDict[bytes, tuple[PageRef, Marks]] = OrderedDict()
+        self.disk: OrderedDict[bytes, tuple[PageRef, Marks]] = OrderedDict()
+        self.pins: Counter[bytes] = Counter()
+        self.saves = 0
+        self.refuse = False
+
+    def lookup(self, pages: Sequence[bytes], tenant: str) -> Lookup:
+        places = []
+        for page in pages:
+            where = Where.HOST if page in self.host else Where.DISK if page in self.disk else Where.MISS
+            found = self.host.get(page) or self.disk.get(page)
+            if found is None or found[0].tenant != tenant:
+                break
+            places.append(where)
+        return Lookup(places)
+
+    def room(self) -> int:
+        if self.refuse:
+            return 0
+        kept = sum(page in self.pins for page in (*self.host, *self.disk))
+        return sum(self.sizes) - kept
+
+    def pin(self, pages: Iterable[bytes]) -> None:
+        self.pins.update(pages)
+
+    def unpin(self, pages: Iterable[bytes]) -> None:
+        for page in pages:
+            self.pins[page] -= 1
+            assert self.pins[page] >= 0
+            if not self.pins[page]:
+                del self.pins[page]
+
+    def save(self, ref: PageRef, marks: Marks) -> bool:
+        if self.refuse or not self._make_room():
+            return False
+        if ref.id not in self.disk:
+            self.host[ref.id] = ref, marks
+        self.saves += 1
+        return True
+
+    def load(self, ref: PageRef) -> Marks | None:
+        found = self.host.get(ref.id) or self.disk.get(ref.id)
+        return None if found is None else found[1]
+
+    def lose(self, page: bytes) -> None:
+        self.host.pop(page, None)
+        self.disk.pop(page, None)
+
+    def _make_room(self) -> bool:
+        host, disk = self.sizes
+        if len(self.host) < host:
+            return True
+        if len(self.disk) == disk:
+            gone = next((page for page in self.disk if page not in self.pins), None)
+            if gone is not None:
+                del self.disk[gone]
+        if len(self.disk) < disk:
+            page, kept = self.host.popitem(last=False)
+            self.disk[page] = kept
+            return True
+        gone = next((page for page in self.host if page not in self.pins), None)
+        if gone is not None:
+            del self.host[gone]
+        return gone is not None
+
+
+class TieredDriver(Driver):
+    """Background moves end `delay` steps after they were asked for, and read or write their pages only then."""
+
+    def __init__(self, pages: int, below: LowerTiers, delay: int = 1, **config: Any) -> None:
+        super().__init__(pages, below=below, **config)
+        self.below = below
+        self.delay = delay
+        self.urgent = 0
+        self.loaded = 0
+        self._steps = 0
+        self._under_way: list[tuple[int, Save | Load]] = []
+
+    def step(self, between: Any = None) -> StepPlan | None:
+        self._steps += 1
+        self._end_moves()
+        plan = super().step(between)
+        if plan is None:
+            self._begin_moves()
+            self.now += 0.001
+        assert not self.book.check()
+        return plan
+
+    def run(self, most: int = 3000) -> None:
+        for _ in range(most):
+            if self.step() is None and not self.scheduler.moving:
+                break
+        assert self.scheduler.idle, f"not done after {most} steps"
+
+    def run_until(self, name: str) -> None:
+        """Step until a request has ended."""
+        while (name, 0) not in self.ended:
+            self.step()
+
+    def settle(self) -> None:
+        """Let all background moves end, without a step."""
+        while self.scheduler.moving:
+            self._steps += 1
+            self._end_moves()
+
+    def _run(self, plan: StepPlan) -> None:
+        self._begin_moves()
+        super()._run(plan)
+
+    def _begin_moves(self) -> None:
+        moves = self.scheduler.take_moves()
+        for save in moves.urgent:
+            self.urgent += self.below.save(save.ref, self._read(save.number))
+        self._under_way += [(self._steps + self.delay, move) for move in moves.writes]
+        self._under_way += [(self._steps + self.delay, move) for move in moves.loads]
+
+    def _end_moves(self) -> None:
+        due = [move for when, move in self._under_way if when <= self._steps]
+        self._under_way = [(when, move) for when, move in self._under_way if when > self._steps]
+        for move in due:
+            if isinstance(move, Save):
+                self.below.save(move.ref, self._read(move.number))
+                self.scheduler.written(move.ref.id)
+            else:
+                self.scheduler.landed(move.ticket, self._load(move))
+
+    def _load(self, load: Load) -> int:
+        for good, (ref, number) in enumerate(zip(load.refs, load.numbers, strict=True)):
+            marks = self.below.load(ref)
+            if marks is None:
+                return good
+            self.loaded += 1
+            for slot, mark in enumerate(marks):
+                if mark is not None:
+                    self._kv[number, slot] = mark
+        return len(load.refs)
+
+    def _read(self, number: int) -> Marks:
+        return [self._kv.get((number, slot)) for slot in range(PAGE_TOKENS)]
