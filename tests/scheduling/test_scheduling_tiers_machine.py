@@ -19,7 +19,7 @@ PAGES = 12
 class TieredScheduler(RuleBasedStateMachine):
     """Twelve device pages, few prompts that share beginnings, and tiers that are drawn anew for each run."""
 
-    @initialize(host=st.integers(0, 24), disk=st.sampled_from([0, 8, 40]), delay=st.integers(1, 4))
+    @initialize(host=st.integers(1, 24), disk=st.sampled_from([0, 8, 40]), delay=st.integers(1, 4))
     def start(self, host: int, disk: int, delay: int) -> None:
         self.driver = TieredDriver(PAGES, LowerTiers(host, disk), delay, max_model_len=16 * PAGES, max_running=4)
         self.wanted: dict[str, GenerateRequest] = {}
@@ -77,7 +77,7 @@ class TieredScheduler(RuleBasedStateMachine):
     def teardown(self) -> None:
         if not hasattr(self, "driver"):
             return
-        self.driver.run(6000)
+        self.driver.run(1500)
         self.driver.settle()
         for name, wanted in self.wanted.items():
             if name not in self.gone:
