@@ -95,6 +95,12 @@ def test_the_stop_string_that_is_complete_first_wins(recipe: Recipe) -> None:
     assert _run(recipe, _letters(recipe, "abcd"), ["cd", "bcd"])[:2] == ("a", "bcd")
 
 
+def test_the_first_complete_one_wins_within_a_token_too(recipe: Recipe) -> None:
+    ids = recipe.plain_ids(" helpful")
+    assert len(ids) == 1
+    assert _run(recipe, ids, ["elpf", "lp"])[:2] == (" he", "lp")
+
+
 def test_after_a_stop_nothing_is_shown_or_counted(recipe: Recipe) -> None:
     stream = TextStream(recipe.detokenizer(), ["b"])
     first = stream.push(_letters(recipe, "abc"))

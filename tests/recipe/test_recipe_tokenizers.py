@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.recipe.families import Family, property_test, talk
+from tests.recipe.families import TEXT, Family, property_test, talk
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
 
 from forebay.core.errors import UnsupportedModelError
@@ -72,7 +72,7 @@ def test_gguf_and_folder_give_the_same_ids(built: dict[str, Family], name: str) 
     family = built[name]
     recipe = Recipe(gguf_parts(_gguf_metadata(family)))
     assert recipe.template_name == family.recipe.template_name
-    for text in _TEXTS:
+    for text in (*_TEXTS, *TEXT):
         assert recipe.plain_ids(text) == family.recipe.plain_ids(text)
         assert recipe.encode_text(text).ids == family.recipe.encode_text(text).ids
         conversation = talk(("user", text))

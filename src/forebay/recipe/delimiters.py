@@ -32,7 +32,7 @@ _HEADING: Final = re.compile(r"### [A-Z][a-z]+:|\b(?:USER|ASSISTANT|SYSTEM|User|
 
 
 def plain_delimiters(pieces: Iterable[Piece]) -> set[str]:
-    """The delimiters among the template's plain words, by their shape. Words of another shape can be typed as they are."""
+    """The delimiters among the template's plain words, by their shape; others can be typed as they are."""
     words = {piece.text for piece in pieces if isinstance(piece, Words)}
     return {match[0] for text in words for shape in (MARKER, _HEADING) for match in shape.finditer(text)}
 

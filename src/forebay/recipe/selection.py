@@ -44,7 +44,7 @@ _SHAPES: Final = (
 _ROLES: Final[dict[str, Role]] = {"s": "system", "u": "user", "a": "assistant"}
 _TEXTS: Final = (
     {"s": "Be brief.", "u": "What is 17 + 25?", "a": "It is 42."},
-    {"s": "  Two  lines,\n indented.\n", "u": "\n\nWhy?  ", "a": "  Because.\n"},
+    {"s": "  Two  lines,\n indented.\n", "u": "\n\nWhy?  ", "a": "\n  Because.\n"},
     {"s": "Rhyme.", "u": "Go on", "a": "<think>\nFirst this.\n</think>\n\nThen that."},
 )
 
