@@ -1,17 +1,12 @@
-"""Makes `tests.models.harness` importable, gives each kernel backend that is there, and keeps torch on one thread."""
+"""Gives each kernel backend that is there, and keeps torch on one thread."""
 
 from __future__ import annotations
-
-import sys
-from pathlib import Path
 
 import pytest
 import torch
 
 from forebay.core.errors import ConfigError
 from forebay.kernels import Kernels, load_kernels
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
 
 
 @pytest.fixture(scope="session", autouse=True)

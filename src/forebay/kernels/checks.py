@@ -39,18 +39,20 @@ def check_tensor(name: str, tensor: Tensor, dtype: torch.dtype, shape: tuple[int
         )
 
 
-def check_kv(qkv: Tensor, step: PreparedBatch, pages: Tensor, layer: int, layout: KvLayout) -> int:
-    """Check what both attention operations take; returns the number of query heads."""
+def check_kv(shape: tuple[int, int], step: PreparedBatch, pages: Tensor, layer: int, layout: KvLayout) -> int:
+    """Check pages, layer and the shape of a qkv against each other; returns the number of query heads."""
     dim, kv_heads = layout.head_dim, layout.kv_heads
-    check_tensor("qkv", qkv, torch.float32, (step.tokens, qkv.shape[-1]))
+    tokens, columns = shape
+    if tokens != step.tokens:
+        raise ValueError(f"the batch has {step.tokens} tokens, not {tokens}")
     check_tensor("pages", pages, layout.dtype, (pages.shape[0], layout.layers, 2, PAGE_TOKENS * kv_heads * dim))
     if step.pages_end > pages.shape[0]:
         raise ValueError(f"the batch names page {step.pages_end - 1}, but there are {pages.shape[0]}")
     if not 0 <= layer < layout.layers:
         raise ValueError(f"layer {layer} of {layout.layers}")
-    query_heads, rest = divmod(qkv.shape[1] - 2 * kv_heads * dim, dim)
+    query_heads, rest = divmod(columns - 2 * kv_heads * dim, dim)
     if dim % 8 or rest or query_heads < 1 or query_heads % kv_heads:
-        raise ValueError(f"{qkv.shape[1]} columns of qkv are not heads of {dim} on {kv_heads} KV heads")
+        raise ValueError(f"{columns} columns of qkv are not heads of {dim} on {kv_heads} KV heads")
     return query_heads
 
 

@@ -76,6 +76,45 @@ class Weight(Protocol):
         """Memory held."""
 
 
+@dataclass(frozen=True, slots=True)
+class LayerWeights:
+    """One transformer layer: matrices packed by a backend, norms and biases as fp32 vectors (None: there is none)."""
+
+    attn_norm: Tensor
+    qkv: Weight
+    """q, k and v in one matrix, [(H + 2G) * D, hidden]."""
+    qkv_bias: Tensor | None
+    q_norm: Tensor | None
+    k_norm: Tensor | None
+    output: Weight
+    output_bias: Tensor | None
+    mlp_norm: Tensor
+    gate_up: Weight
+    """gate and up in one matrix, [2 * intermediate, hidden]."""
+    gate_up_bias: Tensor | None
+    down: Weight
+    down_bias: Tensor | None
+
+
+@dataclass(frozen=True, slots=True)
+class LayerSettings:
+    """What all layers of a model share."""
+
+    cos_sin: Tensor
+    """[positions, D]: the rotary table."""
+    eps: float
+    scale: float
+    windows: tuple[int | None, ...]
+    """For each layer: how many positions a token sees, itself included; None: all."""
+
+
+class Stack(Protocol):
+    """All layers of a model behind one call."""
+
+    def run(self, hidden: Tensor, batch: StepBatch, pages: Tensor, layout: KvLayout) -> None:
+        """hidden [T, hidden size] through all layers, in place; K and V are written to the pages."""
+
+
 class Kernels(Protocol):
     """One backend."""
 
@@ -129,3 +168,6 @@ class Kernels(Protocol):
 
     def copy_pages(self, pages: Tensor, pairs: list[tuple[int, int]]) -> None:
         """Copy whole pages, (source, destination) each; sources and destinations are disjoint."""
+
+    def stack(self, layers: tuple[LayerWeights, ...], settings: LayerSettings) -> Stack | None:
+        """The same operations for all layers in one call, with the same bits, where the backend has that; else None."""

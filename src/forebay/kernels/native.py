@@ -13,13 +13,10 @@ import torch
 from torch import Tensor
 
 from forebay.kernels.checks import PreparedBatch, check_kv, check_tensor, prepare_batch
-from forebay.kernels.interface import KvLayout, StepBatch, Weight
+from forebay.kernels.interface import KvLayout, LayerSettings, LayerWeights, Stack, StepBatch, Weight
+from forebay.kernels.layer_table import NativeStack
 from forebay.kernels.library import load_library
 
-_SERIAL_VALUES = 1 << 15
-"""Values of a row operation below which starting threads costs more than it saves."""
-_SERIAL_MULTIPLIES = 1 << 17
-"""The same for matrix products."""
 _NO_WINDOW = 1 << 40
 
 
@@ -80,7 +77,7 @@ class NativeKernels:
             outputs,
             inputs,
             weight.bytes_per_value,
-            self._threads if tokens * outputs * inputs >= _SERIAL_MULTIPLIES else 1,
+            self._threads,
         )
         return out
 
@@ -102,7 +99,7 @@ class NativeKernels:
         check_tensor("weight", weight, torch.float32, (size,))
         out = torch.empty((tokens, size))
         self._library.forebay_rms_norm(
-            x.data_ptr(), weight.data_ptr(), out.data_ptr(), tokens, size, eps, self._threads_for(tokens * size)
+            x.data_ptr(), weight.data_ptr(), out.data_ptr(), tokens, size, eps, self._threads
         )
         return out
 
@@ -120,7 +117,8 @@ class NativeKernels:
     ) -> None:
         step = self._prepare(batch)
         dim = layout.head_dim
-        query_heads = check_kv(qkv, step, pages, layer, layout)
+        check_tensor("qkv", qkv, torch.float32, (step.tokens, qkv.shape[-1]))
+        query_heads = check_kv((step.tokens, qkv.shape[1]), step, pages, layer, layout)
         check_tensor("cos_sin", cos_sin, torch.float32, (cos_sin.shape[0], dim))
         if step.positions_end > cos_sin.shape[0]:
             raise ValueError(f"position {step.positions_end - 1} has no angles: there are {cos_sin.shape[0]}")
@@ -144,7 +142,7 @@ class NativeKernels:
             dim,
             eps,
             layout.dtype.itemsize,
-            self._threads_for(qkv.numel()),
+            self._threads,
         )
 
     def attention(  # noqa: PLR0917
@@ -158,7 +156,8 @@ class NativeKernels:
         window: int | None,
     ) -> Tensor:
         step = self._prepare(batch)
-        query_heads = check_kv(qkv, step, pages, layer, layout)
+        check_tensor("qkv", qkv, torch.float32, (step.tokens, qkv.shape[-1]))
+        query_heads = check_kv((step.tokens, qkv.shape[1]), step, pages, layer, layout)
         if window is not None and window < 1:
             raise ValueError(f"a window of {window} tokens sees nothing")
         out = torch.empty((step.tokens, query_heads * layout.head_dim))
@@ -188,9 +187,7 @@ class NativeKernels:
         tokens, both = gate_up.shape
         check_tensor("gate_up", gate_up, torch.float32, (tokens, both // 2 * 2))
         out = torch.empty((tokens, both // 2))
-        self._library.forebay_silu_mul(
-            gate_up.data_ptr(), out.data_ptr(), tokens, both // 2, self._threads_for(tokens * both)
-        )
+        self._library.forebay_silu_mul(gate_up.data_ptr(), out.data_ptr(), tokens, both // 2, self._threads)
         return out
 
     def copy_pages(self, pages: Tensor, pairs: list[tuple[int, int]]) -> None:
@@ -204,13 +201,13 @@ class NativeKernels:
         page_bytes = pages.stride(0) * pages.itemsize
         self._library.forebay_copy_pages(pages.data_ptr(), numbers.data_ptr(), len(pairs), page_bytes)
 
+    def stack(self, layers: tuple[LayerWeights, ...], settings: LayerSettings) -> Stack | None:
+        return NativeStack(self._library, layers, settings, prepare=self._prepare, place=_place, threads=self._threads)
+
     def read(self, buffer: Tensor) -> None:
         """Read an fp32 tensor once with all threads and do nothing with it: measures the machine's memory."""
         check_tensor("buffer", buffer, torch.float32, (buffer.numel(),))
         self._library.forebay_read(buffer.data_ptr(), buffer.numel(), self._threads)
-
-    def _threads_for(self, values: int) -> int:
-        return self._threads if values >= _SERIAL_VALUES else 1
 
     def _prepare(self, batch: StepBatch) -> PreparedBatch:
         """Addresses of the batch's tensors, checked when the batch is first seen."""
@@ -223,6 +220,12 @@ def _own(weight: Weight) -> NativeWeight:
     if not isinstance(weight, NativeWeight):
         raise TypeError(f"a weight packed by another backend: {type(weight).__name__}")
     return weight
+
+
+def _place(weight: Weight) -> tuple[int, int]:
+    """A packed matrix's address and bytes a value."""
+    own = _own(weight)
+    return own.address, own.bytes_per_value
 
 
 def _addresses(pages: Tensor, layer: int, layout: KvLayout) -> tuple[int, int]:

@@ -12,7 +12,15 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from forebay.kernels.interface import PAGE_TOKENS, KvLayout, StepBatch, Weight
+from forebay.kernels.interface import (
+    PAGE_TOKENS,
+    KvLayout,
+    LayerSettings,
+    LayerWeights,
+    Stack,
+    StepBatch,
+    Weight,
+)
 
 _BLOCK_VALUES = 1 << 20
 """Weights widened to fp32 at a time: 4 MiB stays in the cache, so a bf16 matrix is read from memory only once."""
@@ -113,6 +121,9 @@ class TorchKernels:
     def silu_mul(self, gate_up: Tensor) -> Tensor:
         gate, up = gate_up.chunk(2, dim=-1)
         return functional.silu(gate) * up
+
+    def stack(self, layers: tuple[LayerWeights, ...], settings: LayerSettings) -> Stack | None:
+        return None
 
     def copy_pages(self, pages: Tensor, pairs: list[tuple[int, int]]) -> None:
         for source, destination in pairs:

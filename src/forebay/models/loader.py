@@ -9,14 +9,14 @@ import torch
 from torch import Tensor
 
 from forebay.core.gguf import read_gguf
-from forebay.kernels import Kernels, Weight
+from forebay.kernels import Kernels, LayerWeights, Weight
 from forebay.models.config import ModelConfig
 from forebay.models.fingerprint import fingerprint
 from forebay.models.memory import check_memory
 from forebay.models.rope import cos_sin_table
 from forebay.models.source import ModelSource, describe_gguf, describe_hf
 from forebay.models.tensors import Part, part_shapes
-from forebay.models.transformer import LayerWeights, Model, ModelWeights
+from forebay.models.transformer import Model, ModelWeights
 from forebay.models.weights import WeightReader
 from forebay.models.weights_gguf import GgufWeights
 from forebay.models.weights_hf import HfWeights

@@ -1,4 +1,7 @@
-"""The forward pass of every architecture we run, driven by `ModelConfig`: nine kernel calls a layer. Not loading."""
+"""The forward pass of every architecture we run, driven by `ModelConfig`. Not loading.
+
+`Model._layer` says what a layer is, in nine kernel calls; a backend that can run all layers in one call does the same.
+"""
 
 from __future__ import annotations
 
@@ -7,28 +10,8 @@ from dataclasses import dataclass, fields
 import torch
 from torch import Tensor
 
-from forebay.kernels import Kernels, KvLayout, StepBatch, Weight
+from forebay.kernels import Kernels, KvLayout, LayerSettings, LayerWeights, StepBatch, Weight
 from forebay.models.config import ModelConfig
-
-
-@dataclass(frozen=True, slots=True)
-class LayerWeights:
-    """One layer: matrices packed by the kernels, norms and biases as fp32 vectors, None where the model has none."""
-
-    attn_norm: Tensor
-    qkv: Weight
-    """q, k and v in one matrix, [(heads + 2 kv_heads) * head_dim, hidden]."""
-    qkv_bias: Tensor | None
-    q_norm: Tensor | None
-    k_norm: Tensor | None
-    output: Weight
-    output_bias: Tensor | None
-    mlp_norm: Tensor
-    gate_up: Weight
-    """gate and up in one matrix, [2 * intermediate, hidden]."""
-    gate_up_bias: Tensor | None
-    down: Weight
-    down_bias: Tensor | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +35,8 @@ class Model:
         """Hex digest over config, weights' identity and dtype."""
         self._weights = weights
         self._kernels = kernels
-        self._scale = config.head_dim**-0.5
+        self._settings = LayerSettings(weights.cos_sin, config.norm_eps, config.head_dim**-0.5, config.windows)
+        self._stack = kernels.stack(weights.layers, self._settings)
 
     @property
     def weight_bytes(self) -> int:
@@ -72,6 +56,9 @@ class Model:
     def forward(self, ids: Tensor, batch: StepBatch, pages: Tensor, layout: KvLayout) -> Tensor:
         """Token ids int32 [T] → hidden states fp32 [T, hidden], before the final norm. Writes K and V into `pages`."""
         hidden = self._kernels.embed(ids, self._weights.embed)
+        if self._stack is not None:
+            self._stack.run(hidden, batch, pages, layout)
+            return hidden
         for number in range(self.config.layers):
             hidden = self._layer(number, hidden, batch, pages, layout)
         return hidden
@@ -88,7 +75,7 @@ class Model:
         kernels.rope_and_store(
             qkv, self._weights.cos_sin, batch, pages, number, layout, layer.q_norm, layer.k_norm, eps
         )
-        mixed = kernels.attention(qkv, batch, pages, number, layout, self._scale, self.config.windows[number])
+        mixed = kernels.attention(qkv, batch, pages, number, layout, self._settings.scale, self.config.windows[number])
         hidden = kernels.linear(mixed, layer.output, layer.output_bias, residual=hidden)
         gate_up = kernels.linear(kernels.rms_norm(hidden, layer.mlp_norm, eps), layer.gate_up, layer.gate_up_bias)
         return kernels.linear(kernels.silu_mul(gate_up), layer.down, layer.down_bias, residual=hidden)

@@ -86,6 +86,8 @@ void block(const Linear<T>& job, int64_t row, int64_t row_end, int64_t panel, in
 
 template <class T>
 void linear(const Linear<T>& job, int threads) {
+    // Below so many multiply-adds starting threads costs more than it saves.
+    if (job.rows * job.outputs * job.inputs < 1 << 17) threads = 1;
     constexpr int64_t CACHE = 256 << 10;  // bytes of x kept in the second-level cache
     int64_t panels = (job.outputs + PANEL - 1) / PANEL;
     int64_t fit = std::max<int64_t>(CACHE / (job.inputs * 4) / ROWS, 2) * ROWS;

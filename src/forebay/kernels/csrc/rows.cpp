@@ -88,6 +88,9 @@ void silu_row(const float* gate, const float* up, float* out, int64_t n) {
     for (int64_t j = i; j < n; j++) out[j] = last[j - i] * up[j];
 }
 
+// Below so many values starting threads costs more than it saves.
+int threads_for(int64_t values, int threads) { return values < 1 << 15 ? 1 : threads; }
+
 }  // namespace
 
 extern "C" {
@@ -95,11 +98,13 @@ extern "C" {
 void forebay_rms_norm(
     const float* x, const float* weight, float* out, int64_t tokens, int64_t n, float eps, int threads
 ) {
+    threads = threads_for(tokens * n, threads);
 #pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1)
     for (int64_t t = 0; t < tokens; t++) normalise(x + t * n, weight, out + t * n, n, eps);
 }
 
 void forebay_silu_mul(const float* gate_up, float* out, int64_t tokens, int64_t n, int threads) {
+    threads = threads_for(2 * tokens * n, threads);
 #pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1)
     for (int64_t t = 0; t < tokens; t++) silu_row(gate_up + 2 * t * n, gate_up + (2 * t + 1) * n, out + t * n, n);
 }
@@ -109,6 +114,7 @@ void forebay_rope_and_store(
     const float* k_norm, void* keys, void* values, int64_t page_stride, int64_t tokens, int64_t query_heads,
     int64_t kv_heads, int64_t dim, float eps, int bytes, int threads
 ) {
+    threads = threads_for(tokens * (query_heads + 2 * kv_heads) * dim, threads);
     Rope job{qkv, cos_sin, positions, slots, q_norm, k_norm, eps, tokens, query_heads, kv_heads, dim, page_stride};
     if (bytes == 2)
         rope(job, (bf16*)keys, (bf16*)values, threads);

@@ -1,0 +1,165 @@
+"""The native backend's `Stack`: a table of addresses, made once for a model, and one call a step. No arithmetic.
+
+The structures mirror those in `csrc/layers.cpp`, field for field.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from ctypes import c_float, c_int64, c_void_p
+
+import torch
+from torch import Tensor
+
+from forebay.kernels.checks import PreparedBatch, check_kv, check_tensor
+from forebay.kernels.interface import KvLayout, LayerSettings, LayerWeights, StepBatch, Weight
+
+_FLOATS = ("attn_norm", "qkv_bias", "q_norm", "k_norm", "output_bias", "mlp_norm", "gate_up_bias", "down_bias")
+_MATRICES = ("qkv", "output", "gate_up", "down")
+_NO_WINDOW = 1 << 40
+
+
+class _Layer(ctypes.Structure):
+    _fields_ = [*((name, c_void_p) for name in (*_FLOATS, *_MATRICES)), ("window", c_int64)]
+
+
+class _Shape(ctypes.Structure):
+    _fields_ = [
+        *(
+            (name, c_int64)
+            for name in (
+                "layers",
+                "hidden",
+                "query_heads",
+                "kv_heads",
+                "dim",
+                "inner",
+                "weight_bytes",
+                "kv_bytes",
+                "page_stride",
+                "layer_bytes",
+            )
+        ),
+        ("cos_sin", c_void_p),
+        ("eps", c_float),
+        ("scale", c_float),
+    ]
+
+
+class _Step(ctypes.Structure):
+    _fields_ = [
+        *((name, c_void_p) for name in ("positions", "slots", "row_starts", "context", "page_table")),
+        *((name, c_int64) for name in ("table_stride", "rows", "tokens")),
+    ]
+
+
+class NativeStack:
+    """All layers of one model. It keeps the weights alive, and one buffer as large as the largest step so far."""
+
+    def __init__(
+        self,
+        library: ctypes.CDLL,
+        layers: Sequence[LayerWeights],
+        settings: LayerSettings,
+        *,
+        prepare: Callable[[StepBatch], PreparedBatch],
+        place: Callable[[Weight], tuple[int, int]],
+        threads: int,
+    ) -> None:
+        """`prepare` checks a batch; `place` gives a packed matrix's address and bytes a value. Raises ValueError for
+        weights that don't fit each other.
+        """
+        _check_layers(layers, settings)
+        self._run = library.forebay_layers
+        self._prepare = prepare
+        self._layers = layers
+        self._settings = settings
+        self._threads = threads
+        self._table = (_Layer * len(layers))(
+            *(_layer(layer, window, place) for layer, window in zip(layers, settings.windows, strict=True))
+        )
+        self._hidden = layers[0].qkv.shape[1]
+        self._qkv = layers[0].qkv.shape[0]
+        self._inner = layers[0].down.shape[1]
+        self._weight_bytes = place(layers[0].qkv)[1]
+        self._work = torch.empty(0)
+
+    def run(self, hidden: Tensor, batch: StepBatch, pages: Tensor, layout: KvLayout) -> None:
+        """See `Stack`. Raises ValueError for tensors of a wrong shape or type."""
+        prepared = self._prepare(batch)
+        tokens = prepared.tokens
+        check_tensor("hidden", hidden, torch.float32, (tokens, self._hidden))
+        query_heads = check_kv((tokens, self._qkv), prepared, pages, layout.layers - 1, layout)
+        if layout.layers != len(self._layers):
+            raise ValueError(f"the pages have {layout.layers} layers, the model {len(self._layers)}")
+        if prepared.positions_end > self._settings.cos_sin.shape[0]:
+            raise ValueError(f"position {prepared.positions_end - 1} has no angles")
+        self._reserve(tokens * (self._hidden + self._qkv + query_heads * layout.head_dim + 3 * self._inner))
+        shape = _Shape(
+            layers=layout.layers,
+            hidden=self._hidden,
+            query_heads=query_heads,
+            kv_heads=layout.kv_heads,
+            dim=layout.head_dim,
+            inner=self._inner,
+            weight_bytes=self._weight_bytes,
+            kv_bytes=layout.dtype.itemsize,
+            page_stride=pages.stride(0),
+            layer_bytes=layout.page_bytes // layout.layers,
+            cos_sin=self._settings.cos_sin.data_ptr(),
+            eps=self._settings.eps,
+            scale=self._settings.scale,
+        )
+        self._run(
+            self._table,
+            ctypes.byref(shape),
+            ctypes.byref(_step(prepared)),
+            pages.data_ptr(),
+            hidden.data_ptr(),
+            self._work.data_ptr(),
+            self._threads,
+        )
+
+    def _reserve(self, floats: int) -> None:
+        if self._work.numel() < floats:
+            self._work = torch.empty(floats)
+
+
+def _step(batch: PreparedBatch) -> _Step:
+    return _Step(
+        positions=batch.positions,
+        slots=batch.slots,
+        row_starts=batch.row_starts,
+        context=batch.context,
+        page_table=batch.page_table,
+        table_stride=batch.table_stride,
+        rows=batch.rows,
+        tokens=batch.tokens,
+    )
+
+
+def _layer(layer: LayerWeights, window: int | None, place: Callable[[Weight], tuple[int, int]]) -> _Layer:
+    vectors = {name: getattr(layer, name) for name in _FLOATS}
+    return _Layer(
+        **{name: None if vector is None else vector.data_ptr() for name, vector in vectors.items()},
+        **{name: place(getattr(layer, name))[0] for name in _MATRICES},
+        window=_NO_WINDOW if window is None else window,
+    )
+
+
+def _check_layers(layers: Sequence[LayerWeights], settings: LayerSettings) -> None:
+    hidden, inner = layers[0].qkv.shape[1], layers[0].down.shape[1]
+    qkv, mixed = layers[0].qkv.shape[0], layers[0].output.shape[1]
+    dim = settings.cos_sin.shape[1]
+    lengths = dict(zip(_FLOATS, (hidden, qkv, dim, dim, hidden, hidden, 2 * inner, hidden), strict=True))
+    shapes = dict(zip(_MATRICES, ((qkv, hidden), (hidden, mixed), (2 * inner, hidden), (hidden, inner)), strict=True))
+    check_tensor("cos_sin", settings.cos_sin, torch.float32, tuple(settings.cos_sin.shape))
+    for number, layer in enumerate(layers):
+        for name, shape in shapes.items():
+            if getattr(layer, name).shape != shape:
+                raise ValueError(f"layer {number}: {name} is {getattr(layer, name).shape}, not {shape}")
+        for name, length in lengths.items():
+            vector = getattr(layer, name)
+            if vector is not None:
+                check_tensor(f"layer {number}: {name}", vector, torch.float32, (length,))
