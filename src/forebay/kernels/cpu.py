@@ -45,17 +45,6 @@ def cpu_info() -> CpuInfo:
     )
 
 
-def limit_spinning() -> None:
-    """Let a thread that waits for the others give up its core after some 40 us, unless the environment says otherwise.
-
-    To be called before torch is first imported: its OpenMP library reads GOMP_SPINCOUNT when it is loaded. By default it
-    spins for milliseconds; where another process wants the same cores (the API's, a client's), every parallel section
-    then lasts as long as the system's time slice, and a step several times as long as it need.
-    """
-    if "OMP_WAIT_POLICY" not in os.environ:
-        os.environ.setdefault("GOMP_SPINCOUNT", "2000")
-
-
 def cpu_flags() -> frozenset[str]:
     """Every instruction-set flag that the system names; empty where it names none."""
     fields = _cpu_fields(Path("/proc/cpuinfo"))
