@@ -6,7 +6,7 @@ It touches no file. Its lock is held for book-keeping only, so the step loop may
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from forebay.fabric.extents import Place
 from forebay.fabric.index import Record
@@ -46,16 +46,16 @@ class Catalog:
     def __contains__(self, page: bytes) -> bool:
         return page in self._records
 
-    def add(self, records: Iterable[Record]) -> None:
+    def add(self, records: Sequence[Record]) -> None:
         """These pages are on disk now."""
         with self._lock:
+            self._order.add_all([(r.ref.id, r.ref.parent, r.ref.tenant, self._score(r)) for r in records])
             for record in records:
-                ref = record.ref
-                self._records[ref.id] = record
-                self._order.add(ref.id, ref.parent, ref.tenant, self._score(record))
-                self._usage.change(ref.tenant, aligned(record.place.size))
-                for _ in range(self._pins.get(ref.id, 0)):
-                    self._order.hold(ref.id)
+                page = record.ref.id
+                self._records[page] = record
+                self._usage.change(record.ref.tenant, aligned(record.place.size))
+                for _ in range(self._pins.get(page, 0)):
+                    self._order.hold(page)
 
     def take(self, pages: Iterable[bytes]) -> list[Record]:
         """Take pages out, whatever holds them; ids that are not here are passed over."""

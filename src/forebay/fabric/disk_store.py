@@ -6,6 +6,7 @@ Payload in extents, names in the index, the running state in the catalog. One th
 
 from __future__ import annotations
 
+import gc
 import logging
 import shutil
 import sqlite3
@@ -72,7 +73,8 @@ class DiskStore:
         smallest = min(_SMALLEST_EXTENT, max(1, limit // 8))
         self._files = make_files(folder / EXTENTS, extent_bytes or max(smallest, limit // 128))
         self._catalog = Catalog(worth or Worth(half_life_s=3600.0), self._classes(retention), quotas or Quotas())
-        self._recover(now)
+        with _no_collection():
+            self._recover(now)
 
     def _classes(self, given: RetentionPolicy | None) -> RetentionPolicy:
         """The classes of the server, or those of the last one where a tool opens its store."""
@@ -295,6 +297,18 @@ class DiskStore:
             log.warning("page %s on disk is dropped: %s", record.ref.id.hex()[:16], reason)
             self._metrics.count(corrupt_disk=1)
             self._dropped.append(record)
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Many objects are made that stay: looking for garbage among them again and again would double the time."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def _open_index(folder: Path, log_bytes: int) -> Index:

@@ -14,6 +14,7 @@ import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from forebay.fabric.errors import TierError
 from forebay.fabric.pool_layout import aligned
@@ -25,8 +26,7 @@ _MOST_BUFFERS = 512
 """Buffers handed to one system call; Linux allows 1,024."""
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(NamedTuple):
     """Where a record lies."""
 
     extent: int

@@ -166,8 +166,9 @@ class Lease(_Memory):
 
     def wait(self, timeout: float) -> bool:
         """Wait for a pending copy; True once the bytes are there. Never called by the step loop."""
-        if self._pending is not None:
-            self._pending.wait(timeout)
+        if self._pending is None:
+            return True
+        self._pending.wait(timeout)
         return self.ready
 
     def copy_to(self, address: int) -> None:

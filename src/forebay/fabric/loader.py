@@ -36,23 +36,30 @@ class Loader:
 
     def run(self, job: LoadJob) -> Loaded:
         """Load page by page until the end, a page that can't be had, or a cancellation."""
-        done, host = 0, 0
+        done, host, disk_s = 0, [], 0.0
+        began = time.monotonic()
         try:
             while done < len(job.refs) and not job.cancelled.is_set():
                 if self._from_host(job, done):
-                    done, host = done + 1, host + 1
-                elif (count := self._from_disk(job, done)) > 0:
-                    done += count
-                else:
+                    host.append(job.refs[done])
+                    done += 1
+                    continue
+                asked = time.monotonic()
+                count = self._from_disk(job, done)
+                disk_s += time.monotonic() - asked
+                if count == 0:
                     break
+                done += count
         except (TierError, OSError) as error:
             log.warning("a load ended after %d of %d pages: %s", done, len(job.refs), error)
         finally:
             for lease in filter(None, job.leases):
                 lease.release()
+        ended = time.monotonic()
+        self._count(host, job.refs[:done], ended - began - disk_s, disk_s)
         if done < len(job.refs):
             self._metrics.count(loads_failed=1)
-        return Loaded(job.ticket, done, len(job.refs), host, done - host, time.monotonic() - job.asked)
+        return Loaded(job.ticket, done, len(job.refs), len(host), done - len(host), ended - job.asked)
 
     def _from_host(self, job: LoadJob, i: int) -> bool:
         lease = job.leases[i] or self._pool.lease(job.refs[i].id, job.refs[i].tenant)
@@ -60,14 +67,12 @@ class Loader:
         if lease is None:
             return False
         with lease:
-            began = time.monotonic()
-            if not lease.wait(_PENDING_S):
-                return False
             try:
+                if not lease.wait(_PENDING_S):
+                    return False
                 lease.copy_to(job.addresses[i])
             except CorruptPageError:
                 return False
-            self._count("host", [lease.ref], lease.nbytes, time.monotonic() - began)
         return True
 
     def _from_disk(self, job: LoadJob, start: int) -> int:
@@ -77,15 +82,11 @@ class Loader:
         leases = self._disk_leases(job, start)
         if not leases:
             return 0
-        began = time.monotonic()
         try:
-            count = self._read(self._disk, leases, job.addresses[start : start + len(leases)])
+            return self._read(self._disk, leases, job.addresses[start : start + len(leases)])
         finally:
             for lease in leases:
                 lease.release()
-        refs = job.refs[start : start + count]
-        self._count("disk", refs, count * self._pool.page_bytes, time.monotonic() - began)
-        return count
 
     def _disk_leases(self, job: LoadJob, start: int) -> list[DiskLease]:
         leases: list[DiskLease] = []
@@ -113,11 +114,23 @@ class Loader:
                     _settle(slot, lease, addresses[i], right=i < len(right) and right[i], wanted=i < count)
         return count
 
-    def _count(self, tier: str, refs: Sequence[PageRef], size: int, seconds: float) -> None:
-        tokens = sum((ref.end - 1) % PAGE_TOKENS + 1 for ref in refs)
-        name = f"loaded_{tier}"
-        amounts = {name: len(refs), f"{name}_tokens": tokens, f"{name}_bytes": size, f"{name}_s": seconds}
-        self._metrics.count(**amounts)
+    def _count(self, host: Sequence[PageRef], loaded: Sequence[PageRef], host_s: float, disk_s: float) -> None:
+        size, disk = self._pool.page_bytes, len(loaded) - len(host)
+        host_tokens = _tokens(host)
+        self._metrics.count(
+            loaded_host=len(host),
+            loaded_host_tokens=host_tokens,
+            loaded_host_bytes=len(host) * size,
+            loaded_host_s=host_s,
+            loaded_disk=disk,
+            loaded_disk_tokens=_tokens(loaded) - host_tokens,
+            loaded_disk_bytes=disk * size,
+            loaded_disk_s=disk_s,
+        )
+
+
+def _tokens(refs: Sequence[PageRef]) -> int:
+    return sum((ref.end - 1) % PAGE_TOKENS + 1 for ref in refs)
 
 
 def _settle(slot: Reservation, lease: DiskLease, address: int, *, right: bool, wanted: bool) -> None:

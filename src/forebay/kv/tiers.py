@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 
 class Where(StrEnum):
@@ -17,8 +18,7 @@ class Where(StrEnum):
     MISS = "miss"
 
 
-@dataclass(frozen=True, slots=True)
-class PageRef:
+class PageRef(NamedTuple):
     """A page as the lower tiers know it."""
 
     id: bytes

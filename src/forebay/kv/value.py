@@ -8,6 +8,7 @@ be written as a time, `last use + half-life * log2(weight)`, which needs no upda
 from __future__ import annotations
 
 import heapq
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import log2
 
@@ -58,11 +59,19 @@ class ValueOrder:
 
     def add(self, page: bytes, parent: bytes, tenant: str, score: float) -> None:
         """A page is here now. Its parent may be missing, or come later. Raises ValueError when it is here already."""
-        if page in self._entries:
-            raise ValueError(f"page {page.hex()} is in the order already")
-        self._entries[page] = _Entry(parent, tenant, score)
-        self._children[parent] = self._children.get(parent, 0) + 1
-        self._queue(page)
+        self.add_all([(page, parent, tenant, score)])
+
+    def add_all(self, pages: Sequence[tuple[bytes, bytes, str, float]]) -> None:
+        """`add` for many pages (id, parent, tenant, score): those that have children among them cost little."""
+        entries, children = self._entries, self._children
+        for page, parent, tenant, score in pages:
+            if page in entries:
+                raise ValueError(f"page {page.hex()} is in the order already")
+            entries[page] = _Entry(parent, tenant, score)
+            children[parent] = children.get(parent, 0) + 1
+        for page, _, _, _ in pages:
+            if page not in children:
+                self._queue(page)
 
     def rescore(self, page: bytes, score: float) -> None:
         """The page was used, or is worth something else for another reason."""
