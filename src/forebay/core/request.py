@@ -9,6 +9,8 @@ from enum import IntEnum, StrEnum
 
 import msgspec
 
+from forebay.core.grammar import GrammarSpec
+
 
 class Priority(IntEnum):
     """Who is served first: the lower number. Waiting ages a request upward, so nothing starves."""
@@ -65,6 +67,8 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     """None: no logprobs. k >= 0: the chosen token's logprob and those of the k most likely."""
     prompt_logprobs: int | None = None
     """The same for the tokens of the prompt."""
+    grammar: GrammarSpec | None = None
+    """What the answer has to look like; it can then end only where the grammar allows."""
 
 
 class GenerateRequest(msgspec.Struct, frozen=True, kw_only=True):

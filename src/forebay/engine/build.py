@@ -1,4 +1,7 @@
-"""Builds an engine from options: resolves and loads the model, measures memory, makes pages. Runs once, in the worker."""
+"""Builds an engine from options: resolves and loads the model, measures memory, makes pages.
+
+Runs once, in the worker.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ import psutil
 import torch
 
 from forebay.core.messages import ModelInfo
+from forebay.engine.constraints import Constraints
 from forebay.engine.engine import Engine
 from forebay.engine.memory import context_limit, kv_pages
 from forebay.engine.options import Dtype, WorkerOptions
@@ -18,6 +22,7 @@ from forebay.kernels import Kernels, load_kernels
 from forebay.kernels.cpu import cpu_info
 from forebay.kv import KvBook
 from forebay.models import Model, ModelSource, describe, load_model, resolve
+from forebay.recipe.grammar import load_grammar_tokens
 from forebay.scheduling import Scheduler, SchedulerConfig, StepTimeModel
 
 log = logging.getLogger(__name__)
@@ -71,4 +76,6 @@ def _assemble(options: WorkerOptions, source: ModelSource, kernels: Kernels, mod
         kernels=kernels.name,
     )
     scheduler = Scheduler(config, book, fingerprint, StepTimeModel())
-    return Engine(scheduler, book, ModelRunner(model, kernels, layout, pages), info, time.monotonic)
+    runner = ModelRunner(model, kernels, layout, pages)
+    constraints = Constraints(lambda: load_grammar_tokens(source.path, source.kind, info.vocab_size))
+    return Engine(scheduler, book, runner, info, time.monotonic, constraints=constraints)

@@ -20,6 +20,7 @@ from forebay.core.messages import (
     WorkerStats,
 )
 from forebay.core.request import FinishReason, GenerateRequest
+from forebay.engine.constraints import Constraints
 from forebay.engine.logprobs import token_logprobs
 from forebay.engine.runner import ModelRunner, StepResult
 from forebay.engine.sampler import Draw, sample
@@ -45,8 +46,11 @@ class Engine:
         runner: ModelRunner,
         info: ModelInfo,
         clock: Callable[[], float],
+        *,
+        constraints: Constraints,
     ) -> None:
         self.info = info
+        self._constraints = constraints
         self._scheduler = scheduler
         self._book = book
         self._runner = runner
@@ -66,6 +70,8 @@ class Engine:
         """Take a request. What makes it impossible is answered by its first output, with an error."""
         try:
             self._check_ids(request)
+            if request.sampling.grammar is not None:
+                self._constraints.admit(request.sampling.grammar)
             self._scheduler.add(request, self._clock())
         except (ForebayError, ValueError) as error:
             if not isinstance(error, OverloadedError):
@@ -98,7 +104,7 @@ class Engine:
             return outputs
         try:
             result = self._runner.run(plan)
-            draws = _draws(plan)
+            draws, dead = self._constraints.constrain(_draws(plan))
             drawn = sample(result.logits, draws)
         except Exception as error:
             self._failures += 1
@@ -108,8 +114,20 @@ class Engine:
             message = f"The engine failed while computing this request ({type(error).__name__}). It may be sent again."
             return outputs + self._fail(plan, message)
         self._failures = 0
-        outputs += self._complete(plan, result, draws, drawn, started)
-        return outputs
+        produced = self._complete(plan, result, draws, drawn, started)
+        for at, message in dead.items():
+            produced = self._give_up(draws[at].request_id, message, produced)
+        return outputs + produced
+
+    def _give_up(self, request_id: str, message: str, produced: list[TokenOutput]) -> list[TokenOutput]:
+        """End a request with an error in place of what the step produced for it."""
+        own = {output.index for output in produced if output.request_id == request_id}
+        own |= {index for other, index in self._introduced if other == request_id}
+        self.abort(request_id)
+        return [output for output in produced if output.request_id != request_id] + [
+            TokenOutput(request_id=request_id, index=index, finish_reason=FinishReason.ERROR, error=message)
+            for index in sorted(own)
+        ]
 
     def _complete(
         self, plan: StepPlan, result: StepResult, draws: list[Draw], drawn: list[int], started: float
@@ -144,6 +162,7 @@ class Engine:
             self._introduce(output, update)
         if update.finish_reason is not None:
             self._introduced.discard(key)
+            self._constraints.forget(*key)
         return output
 
     def _introduce(self, output: TokenOutput, update: SequenceUpdate) -> None:
@@ -168,6 +187,7 @@ class Engine:
         return [self._output(update, {}) for update in self._scheduler.fail(plan, message)]
 
     def _forget(self, request_id: str) -> None:
+        self._constraints.forget(request_id)
         self._prompt_logprobs.pop(request_id, None)
         self._introduced = {key for key in self._introduced if key[0] != request_id}
         self._pending = [output for output in self._pending if output.request_id != request_id]
@@ -198,7 +218,7 @@ def _draws(plan: StepPlan) -> list[Draw]:
             continue
         sequence = row.sequence
         draws += [
-            Draw(logits_row, sequence.sampling, choice, sequence.prompt_ids, sequence.output_ids)
+            Draw(logits_row, sequence.sampling, choice, sequence.prompt_ids, sequence.output_ids, sequence.request_id)
             for choice in range(sequence.index, sequence.index + row.samples)
         ]
         logits_row += 1

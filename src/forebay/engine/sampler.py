@@ -1,9 +1,9 @@
 """From logits to tokens for all rows of a step. Knows sampling parameters and ids, nothing of pages, steps or the
 model.
 
-Order of the filters: logit bias, penalties and the minimum length on the raw logits; then temperature; then top_k,
-top_p and min_p. The draw is the inverse of the cumulative distribution at a counter-based number, so a row's token
-depends on its own logits and on (seed, choice, position) only.
+Order of the filters: penalties, logit bias, the grammar and the minimum length on the raw logits; then temperature;
+then top_k, top_p and min_p. The draw is the inverse of the cumulative distribution at a counter-based number, so a
+row's token depends on its own logits and grammar and on (seed, choice, position) only.
 """
 
 from __future__ import annotations
@@ -36,6 +36,9 @@ class Draw:
     prompt_ids: Sequence[int]
     output_ids: Sequence[int]
     """The answer so far; its length is the position of the token to draw."""
+    request_id: str = ""
+    allowed: Tensor | None = None
+    """bool [at least V]: the tokens that a grammar allows, at least one; None allows all."""
 
 
 def sample(logits: Tensor, draws: Sequence[Draw]) -> list[int]:
@@ -63,11 +66,12 @@ def _edits(draw: Draw) -> bool:
         or params.presence_penalty != 0.0
         or params.frequency_penalty != 0.0
         or len(draw.output_ids) < params.min_tokens
+        or draw.allowed is not None
     )
 
 
 def _edit(row: Tensor, draw: Draw) -> None:
-    """Apply bias, penalties and the minimum length to one row [V], in place."""
+    """Apply bias, penalties, the grammar and the minimum length to one row [V], in place."""
     params = draw.sampling
     if params.repetition_penalty != 1.0 and (draw.prompt_ids or draw.output_ids):
         seen = torch.tensor([*draw.prompt_ids, *draw.output_ids])
@@ -80,8 +84,19 @@ def _edit(row: Tensor, draw: Draw) -> None:
         row[torch.from_numpy(ids)] -= torch.from_numpy(cost).float()
     if params.logit_bias:
         row[torch.tensor(list(params.logit_bias))] += torch.tensor(list(params.logit_bias.values()), dtype=row.dtype)
+    if draw.allowed is not None:
+        row.masked_fill_(~draw.allowed[: len(row)], -torch.inf)
     if len(draw.output_ids) < params.min_tokens and params.stop_token_ids:
-        row[torch.tensor(params.stop_token_ids)] = -torch.inf
+        _forbid(row, params.stop_token_ids)
+
+
+def _forbid(row: Tensor, tokens: Sequence[int]) -> None:
+    """Exclude tokens from a row, unless a grammar has left nothing else."""
+    ids = torch.tensor(tokens)
+    kept = row[ids]
+    row[ids] = -torch.inf
+    if bool(row.max() == -torch.inf):
+        row[ids] = kept
 
 
 def _draw_random(logits: Tensor, draws: Sequence[Draw]) -> list[int]:

@@ -1,0 +1,99 @@
+"""The state of one constrained answer, and the masks of a step's answers. The answer's ids are the only truth: a state
+follows them, however they came about."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+from llguidance import LLExecutor, LLMatcher
+from llguidance.numpy import fill_next_token_bitmask, fill_next_token_bitmask_par
+
+from forebay.core.errors import ForebayError
+
+Bits = npt.NDArray[np.int32]
+
+
+class DeadEndError(ForebayError):
+    """The answer so far can't be continued within its grammar; the message says why."""
+
+
+class Matcher:
+    """One answer's place in its grammar."""
+
+    def __init__(self, template: LLMatcher, stop_ids: frozenset[int]) -> None:
+        """`template` is not changed. `stop_ids`: what may end an answer."""
+        self._matcher = template.deep_copy()
+        self._stop_ids = stop_ids
+        self._taken: list[int] = []
+
+    @property
+    def library(self) -> LLMatcher:
+        """The library's object, for masks of many answers at once."""
+        return self._matcher
+
+    @property
+    def accepting(self) -> bool:
+        """Whether the answer may end here."""
+        return self._matcher.is_accepting()
+
+    @property
+    def complete(self) -> bool:
+        """Whether the answer can only end here."""
+        return self._matcher.is_stopped()
+
+    def follow(self, output_ids: Sequence[int]) -> None:
+        """Take up the answer's ids as they are now: new ones are consumed; after anything else it starts anew.
+
+        Stop tokens end an answer, and are not consumed. Raises DeadEndError for ids that the grammar forbids, and when
+        a bound on its complexity is reached.
+        """
+        known = len(self._taken)
+        if len(output_ids) < known or list(output_ids[:known]) != self._taken:
+            self._matcher.reset()
+            self._taken, known = [], 0
+        fresh = list(output_ids[known:])
+        self._taken += fresh
+        if not self._matcher.consume_tokens([token for token in fresh if token not in self._stop_ids]):
+            raise DeadEndError(f"The answer left its grammar: {_brief(self._matcher.get_error())}")
+
+
+class MaskBatch:
+    """Masks for the answers of a step. Not thread-safe."""
+
+    def __init__(self, vocab_size: int) -> None:
+        """`vocab_size`: the width of the tokenizer that the matchers were made with."""
+        self._words = -(-vocab_size // 32)
+        self._executor: LLExecutor | None = None
+
+    def allowed(self, matchers: Sequence[Matcher]) -> npt.NDArray[np.bool_]:
+        """Which tokens may come next: bool [answers, at least the vocabulary].
+
+        Rows of answers that can't be continued are all false. More than one is computed on several threads.
+        """
+        bits: Bits = np.zeros((len(matchers), self._words), np.int32)
+        if len(matchers) == 1:
+            fill_next_token_bitmask(matchers[0].library, bits, 0)
+        elif matchers:
+            if self._executor is None:
+                self._executor = LLExecutor()
+            fill_next_token_bitmask_par(self._executor, [(m.library, at) for at, m in enumerate(matchers)], bits)
+        for row, matcher in zip(bits, matchers, strict=True):
+            if matcher.library.is_error():
+                row[:] = 0
+        return np.unpackbits(bits.view(np.uint8), axis=1, bitorder="little").view(np.bool_)
+
+
+_BRIEF: Final = 300
+
+
+def _brief(error: str) -> str:
+    """The library's message without the dump of its state."""
+    return error.partition("\n<state>")[0].strip()[:_BRIEF]
+
+
+def error_of(matcher: LLMatcher) -> str:
+    """The library's message, short enough for a client; empty when all is well."""
+    return _brief(matcher.get_error()) if matcher.is_error() else ""

@@ -1,0 +1,38 @@
+"""A `GrammarSpec` as llguidance's own text."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Final
+
+from llguidance import LLMatcher
+
+from forebay.core.grammar import GrammarSpec
+
+if TYPE_CHECKING:
+    from llguidance._lib import JsonCompileOptions
+
+JSON_OPTIONS: Final[JsonCompileOptions] = {"whitespace_pattern": r"[ \n\t\r]{1,48}"}
+"""Whitespace between a JSON text's tokens is free but bounded, so that a model can't write it for ever."""
+
+_FREE: Final = "start: TEXT <[{after}]> SPACE @answer\nTEXT: /(.|\\n)*/\nSPACE: /[ \\n]{{0,4}}/"
+
+
+def source_of(spec: GrammarSpec) -> str:
+    """The grammar's text. Raises ValueError when the schema is no JSON object."""
+    inner = _inner(spec)
+    if spec.after is None:
+        return inner
+    [answer] = json.loads(inner)["grammars"]
+    free = {"name": "free", "lark_grammar": _FREE.format(after=spec.after)}
+    return json.dumps({"grammars": [free, answer | {"name": "answer"}]})
+
+
+def _inner(spec: GrammarSpec) -> str:
+    if spec.kind == "json_object":
+        return LLMatcher.grammar_from_json_schema({"type": "object"}, overrides=JSON_OPTIONS)
+    if spec.kind == "json_schema":
+        return LLMatcher.grammar_from_json_schema(spec.text, overrides=JSON_OPTIONS)
+    if spec.kind == "regex":
+        return LLMatcher.grammar_from_regex(spec.text)
+    return json.dumps({"grammars": [{"lark_grammar": spec.text}]})
