@@ -81,7 +81,8 @@ class Bench:
     def forget_device(self, pages: int) -> None:
         """Fill all device pages with something else."""
         for i in range(2):
-            self.ask(f"flush {len(self.tokens)} {i}", prompt(f"flush {len(self.tokens)}", pages * 16 - 20), max_tokens=2)
+            name = f"flush {len(self.tokens)} {i}"
+            self.ask(name, prompt(name, pages * 16 - 20), max_tokens=2)
         self.settle()
 
     @staticmethod
@@ -135,7 +136,7 @@ def test_device_hit_and_host_hit(tiny_llama: Path) -> None:
 
 def test_disk_hit_after_a_restart(tiny_llama: Path, tmp_path: Path) -> None:
     ids = prompt("two", 150)
-    folder = {"cache_dir": str(tmp_path / "kv"), "cache_disk": 16 << 20, "cache_required": True}
+    folder: dict[str, Any] = {"cache_dir": str(tmp_path / "kv"), "cache_disk": 16 << 20, "cache_required": True}
     with bench(tiny_llama, **folder) as before:
         cold = before.ask("first", ids)
         before.settle()
@@ -148,7 +149,7 @@ def test_disk_hit_after_a_restart(tiny_llama: Path, tmp_path: Path) -> None:
 
 def test_tenants_share_nothing_on_disk(tiny_llama: Path, tmp_path: Path) -> None:
     ids = prompt("three", 150)
-    folder = {"cache_dir": str(tmp_path / "kv"), "cache_disk": 16 << 20, "cache_required": True}
+    folder: dict[str, Any] = {"cache_dir": str(tmp_path / "kv"), "cache_disk": 16 << 20, "cache_required": True}
     with bench(tiny_llama, **folder) as before:
         before.ask("first", ids, tenant="a")
         before.settle()
@@ -160,7 +161,7 @@ def test_tenants_share_nothing_on_disk(tiny_llama: Path, tmp_path: Path) -> None
 
 def test_class_none_is_not_stored(tiny_llama: Path, tmp_path: Path) -> None:
     ids = prompt("four", 150)
-    folder = {"cache_dir": str(tmp_path / "kv"), "cache_disk": 16 << 20, "cache_required": True}
+    folder: dict[str, Any] = {"cache_dir": str(tmp_path / "kv"), "cache_disk": 16 << 20, "cache_required": True}
     with bench(tiny_llama, **folder) as before:
         before.ask("first", ids, retention="none")
     with bench(tiny_llama, **folder) as after:
@@ -207,7 +208,7 @@ def test_without_a_host_pool_it_is_computed_again(tiny_llama: Path) -> None:
 
 def test_bytes_that_change_below_are_never_used(tiny_llama: Path, tmp_path: Path) -> None:
     ids = prompt("seven", 150)
-    folder = {"cache_dir": str(tmp_path / "kv"), "cache_disk": 16 << 20, "cache_required": True}
+    folder: dict[str, Any] = {"cache_dir": str(tmp_path / "kv"), "cache_disk": 16 << 20, "cache_required": True}
     with bench(tiny_llama, **folder) as before:
         cold = before.ask("first", ids)
         before.settle()

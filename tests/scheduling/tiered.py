@@ -40,6 +40,11 @@ class LowerTiers:
             places.append(where)
         return Lookup(places)
 
+    def used(self, pages: Sequence[bytes], retention: str) -> None:
+        for page in pages:
+            if page in self.host:
+                self.host.move_to_end(page)
+
     def room(self) -> int:
         if self.refuse:
             return 0

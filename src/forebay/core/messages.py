@@ -1,7 +1,7 @@
 """The typed messages between the API's process and a worker's: the only thing that couples them.
 
-Encoded as msgpack by msgspec with the class name as tag. Every field is plain data, so a message means the same on another
-machine. The order of messages on one connection is kept; a worker answers `Submit` only by `StepOutputs`.
+Encoded as msgpack by msgspec with the class name as tag. Every field is plain data, so a message means the same on
+another machine. The order of messages on one connection is kept; a worker answers `Submit` only by `StepOutputs`.
 """
 
 from __future__ import annotations
@@ -67,6 +67,10 @@ class TokenOutput(msgspec.Struct, kw_only=True):
     """Prompt tokens read from the prefix cache instead of computed (set on the first output of a choice)."""
     queued_s: float | None = None
     """Seconds from arrival in the worker to the first scheduled chunk (set on the first output of a choice)."""
+    cached_host: int = 0
+    """Of `cached_tokens`: those that came from the host pool."""
+    cached_disk: int = 0
+    """Of `cached_tokens`: those that came from disk."""
     finish_reason: FinishReason | None = None
     error: str | None = None
 
@@ -84,6 +88,39 @@ class StepSample(msgspec.Struct, frozen=True, array_like=True):
     actual_s: float
     prefill_tokens: int
     decode_tokens: int
+
+
+class TierStats(msgspec.Struct, kw_only=True):
+    """What the tiers below the device hold now, and what they have done since the worker started."""
+
+    page_bytes: int = 0
+    host_pages: int = 0
+    host_pages_total: int = 0
+    host_pages_pinned: int = 0
+    """Kept for preempted sequences."""
+    disk_pages: int = 0
+    disk_bytes: int = 0
+    disk_bytes_limit: int = 0
+    pages_writing: int = 0
+    """Device pages that are being copied down."""
+    pages_loading: int = 0
+    """Device pages that are being filled."""
+    urgent_saves: int = 0
+    """Pages copied down because their sequence was preempted."""
+    urgent_saves_failed: int = 0
+    dropped: int = 0
+    """Pages lost with preempted SPECULATIVE_DRAFT sequences."""
+    restored: int = 0
+    """Preempted sequences that came back with pages from below."""
+    loads: int = 0
+    """Loads (not pages) that ended."""
+    loads_short: int = 0
+    """Loads (not pages) that brought fewer pages than were asked for."""
+    prompt_tokens_host: int = 0
+    """Prompt tokens that came from the host pool."""
+    prompt_tokens_disk: int = 0
+    counters: dict[str, float] = {}
+    """Pages, bytes and seconds of the moves, evictions by reason, corrupt pages: `fabric.TierCounters` by name."""
 
 
 class WorkerStats(msgspec.Struct, tag=True, kw_only=True):
@@ -104,6 +141,10 @@ class WorkerStats(msgspec.Struct, tag=True, kw_only=True):
     prefix_queries_tokens: int = 0
     prefix_hits_tokens: int = 0
     preemptions: int = 0
+    preemptions_by: dict[str, int] = {}
+    """The same by "reason/priority class"."""
+    tiers: TierStats | None = None
+    """None where the device is the only tier."""
     evictions: int = 0
     steps: list[StepSample] = []
     """The steps since the last message (bounded; older ones are dropped first)."""

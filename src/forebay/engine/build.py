@@ -1,7 +1,4 @@
-"""Builds an engine from options: resolves and loads the model, measures memory, makes pages.
-
-Runs once, in the worker.
-"""
+"""Builds an engine from options: resolves and loads the model, measures memory, makes pages. Runs once in a worker."""
 
 from __future__ import annotations
 
@@ -16,8 +13,10 @@ from forebay.core.messages import ModelInfo
 from forebay.engine.constraints import Constraints
 from forebay.engine.engine import Engine
 from forebay.engine.memory import context_limit, kv_pages
+from forebay.engine.moves import PageMoves
 from forebay.engine.options import Dtype, WorkerOptions
 from forebay.engine.runner import ModelRunner
+from forebay.engine.tiers import open_tiers
 from forebay.kernels import Kernels, load_kernels
 from forebay.kernels.cpu import cpu_info
 from forebay.kv import KvBook
@@ -63,6 +62,7 @@ def _assemble(options: WorkerOptions, source: ModelSource, kernels: Kernels, mod
         max_waiting=options.max_waiting,
         target_itl_s=options.target_itl_s,
         max_model_len=limit,
+        retention=options.retention,
     )
     info = ModelInfo(
         name=options.served_name or source.name,
@@ -75,7 +75,9 @@ def _assemble(options: WorkerOptions, source: ModelSource, kernels: Kernels, mod
         kv_bytes=pages * layout.page_bytes,
         kernels=kernels.name,
     )
-    scheduler = Scheduler(config, book, fingerprint, StepTimeModel())
     runner = ModelRunner(model, kernels, layout, pages)
+    tiers = open_tiers(options, layout.page_bytes, available - pages * layout.page_bytes)
+    moves = None if tiers is None else PageMoves(tiers, runner.address)
+    scheduler = Scheduler(config, book, fingerprint, StepTimeModel(), moves)
     constraints = Constraints(lambda: load_grammar_tokens(source.path, source.kind, info.vocab_size))
-    return Engine(scheduler, book, runner, info, time.monotonic, constraints=constraints)
+    return Engine(scheduler, book, runner, info, time.monotonic, constraints=constraints, moves=moves)

@@ -22,6 +22,7 @@ from forebay.core.messages import (
 from forebay.core.request import FinishReason, GenerateRequest
 from forebay.engine.constraints import Constraints
 from forebay.engine.logprobs import token_logprobs
+from forebay.engine.moves import PageMoves
 from forebay.engine.runner import ModelRunner, StepResult
 from forebay.engine.sampler import Draw, sample
 from forebay.kv import KvBook
@@ -48,12 +49,16 @@ class Engine:
         clock: Callable[[], float],
         *,
         constraints: Constraints,
+        moves: PageMoves | None = None,
     ) -> None:
+        """`moves` are the tiers below the device that `scheduler` plans with."""
         self.info = info
         self._constraints = constraints
         self._scheduler = scheduler
         self._book = book
         self._runner = runner
+        self._moves = moves
+        self._stalled = False
         self._clock = clock
         self._samples: deque[StepSample] = deque(maxlen=_SAMPLES_KEPT)
         self._prompt_logprobs: dict[str, dict[int, TokenLogprobs]] = {}
@@ -66,8 +71,24 @@ class Engine:
         """Whether a step would do something."""
         return bool(self._pending) or self._scheduler.running + self._scheduler.waiting > 0
 
+    @property
+    def stalled(self) -> bool:
+        """Whether the last step found nothing that could run: only a new message or the end of a page move helps."""
+        return self._stalled
+
+    @property
+    def wake_fd(self) -> int | None:
+        """Readable when a page move has ended; None where the device is the only tier."""
+        return None if self._moves is None else self._moves.fd
+
+    def close(self) -> None:
+        """End the page moves; what should be on disk is written, for seconds at most. No step may follow."""
+        if self._moves is not None:
+            self._moves.close()
+
     def submit(self, request: GenerateRequest) -> None:
         """Take a request. What makes it impossible is answered by its first output, with an error."""
+        self._stalled = False
         try:
             self._check_ids(request)
             if request.sampling.grammar is not None:
@@ -92,14 +113,14 @@ class Engine:
 
     def abort(self, request_id: str) -> None:
         """Forget a request and free its pages now. Unknown ids are ignored."""
+        self._stalled = False
         self._scheduler.abort(request_id)
         self._forget(request_id)
 
     def step(self) -> list[TokenOutput]:
         """Run one step and give what it produced; an empty list when there was nothing to do."""
         outputs, self._pending = self._pending, []
-        started = self._clock()
-        plan = self._scheduler.plan(started)
+        plan, started = self._plan()
         if plan is None:
             return outputs
         try:
@@ -118,6 +139,17 @@ class Engine:
         for at, message in dead.items():
             produced = self._give_up(draws[at].request_id, message, produced)
         return outputs + produced
+
+    def _plan(self) -> tuple[StepPlan | None, float]:
+        """The next step, with its page moves begun and its urgent ones done, and when it was planned."""
+        if self._moves is not None:
+            self._moves.end(self._scheduler)
+        started = self._clock()
+        plan = self._scheduler.plan(started)
+        if self._moves is not None:
+            self._moves.begin(self._scheduler.take_moves())
+        self._stalled = plan is None
+        return plan, started
 
     def _give_up(self, request_id: str, message: str, produced: list[TokenOutput]) -> list[TokenOutput]:
         """End a request with an error in place of what the step produced for it."""
@@ -170,6 +202,7 @@ class Engine:
         sequence = update.sequence
         self._introduced.add((sequence.request_id, sequence.index))
         output.cached_tokens = sequence.cached_tokens
+        output.cached_host, output.cached_disk = sequence.cached_host, sequence.cached_disk
         if sequence.first_scheduled is not None:
             output.queued_s = sequence.first_scheduled - sequence.arrival
         kept = self._prompt_logprobs.pop(sequence.request_id, None) if sequence.index == 0 else None
@@ -196,6 +229,8 @@ class Engine:
         """Gauges and counters as of now, with the steps since the last call."""
         stats = self._scheduler.stats()
         stats.steps = list(self._samples)
+        if self._moves is not None and stats.tiers is not None:
+            self._moves.add_to(stats.tiers)
         self._samples.clear()
         return stats
 
@@ -203,7 +238,7 @@ class Engine:
         """Recount every page."""
         return IntegrityReport(
             id=check_id,
-            problems=self._book.check(),
+            problems=self._book.check() + ([] if self._moves is None else self._moves.check()),
             pages_total=self._book.total,
             pages_used=self._book.used,
             pages_cached=self._book.cached,

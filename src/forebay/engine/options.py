@@ -32,6 +32,22 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Requests that may wait; one more is refused."""
     prefix_cache: bool = True
     """Whether pages of ended sequences are kept for prompts that begin alike."""
+    host_pool: int | None = 0
+    """Bytes of memory for pages below the device; 0 for none, None for a quarter of what is free, at most 8 GiB."""
+    host_pool_path: str | None = None
+    """Where that memory comes from: a folder (such as a hugetlbfs mount), a file, or a device (/dev/dax0.0)."""
+    host_pool_numa: int | None = None
+    """The NUMA node that memory should come from."""
+    cache_dir: str | None = None
+    """Folder in which pages outlive the process; None for none. It needs a host pool."""
+    cache_disk: int | None = None
+    """Most bytes of disk there; by default a tenth of what is free, at most 32 GiB."""
+    cache_required: bool = False
+    """Whether a folder that can't be used is an error; else pages are then not kept on disk."""
+    retention: str = "chat"
+    """Retention class of requests that name none."""
+    retention_classes: dict[str, float] = {}
+    """Retention classes beside or instead of the default ones: seconds by name."""
     threads: int | None = None
     """Compute threads; by default the cores this process may use."""
     kernels: Literal["auto", "native", "torch"] = "auto"

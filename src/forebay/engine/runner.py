@@ -38,6 +38,11 @@ class ModelRunner:
         self._layout = layout
         self._pages = layout.allocate(pages)
 
+    @property
+    def address(self) -> int:
+        """Where page 0 lies; the pages follow one another without gaps."""
+        return self._pages.data_ptr()
+
     @torch.inference_mode()
     def run(self, plan: StepPlan) -> StepResult:
         """Copy the plan's pages, then compute all rows in one forward pass."""

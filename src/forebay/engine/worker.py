@@ -35,6 +35,7 @@ log = logging.getLogger(__name__)
 
 _STATS_EVERY_S = 0.25
 _IDLE_WAIT_MS = 1000
+_STALLED_WAIT_MS = 20
 
 
 class Connection:
@@ -56,6 +57,10 @@ class Connection:
         """Send, waiting while the queue is full."""
         self._socket.send(self._encoder.encode(message))
 
+    def watch(self, fd: int) -> None:
+        """Let `receive` end early when this file descriptor becomes readable."""
+        self._poller.register(fd, zmq.POLLIN)
+
     def receive(self, wait_ms: int) -> list[ToWorker]:
         """All messages that are there, waiting up to `wait_ms` for the first. A closed parent reads as `Shutdown`."""
         ready = dict(self._poller.poll(wait_ms))
@@ -74,9 +79,9 @@ class Connection:
 
 def serve(engine: Engine, connection: Connection) -> None:
     """Step while there is work and answer messages until told to stop."""
-    next_stats = 0.0
+    next_stats, busy = 0.0, False
     while True:
-        for message in connection.receive(0 if engine.has_work else _IDLE_WAIT_MS):
+        for message in connection.receive(_wait_ms(engine)):
             if isinstance(message, Shutdown):
                 return
             _handle(engine, connection, message)
@@ -84,9 +89,16 @@ def serve(engine: Engine, connection: Connection) -> None:
         if outputs:
             connection.send(StepOutputs(outputs))
         now = time.monotonic()
-        if now >= next_stats or not engine.has_work:
+        if now >= next_stats or (busy and not engine.has_work):
             connection.send(engine.stats())
             next_stats = now + _STATS_EVERY_S
+        busy = engine.has_work
+
+
+def _wait_ms(engine: Engine) -> int:
+    if not engine.has_work:
+        return _IDLE_WAIT_MS
+    return _STALLED_WAIT_MS if engine.stalled else 0
 
 
 def _handle(engine: Engine, connection: Connection, message: Submit | Abort | CheckIntegrity) -> None:
@@ -108,8 +120,13 @@ def main() -> int:
     try:
         options = msgspec.json.decode(sys.argv[2], type=WorkerOptions)
         engine = build_engine(options, lambda stage, share: connection.send(Progress(stage, share)))
+        if engine.wake_fd is not None:
+            connection.watch(engine.wake_fd)
         connection.send(Ready(engine.info))
-        serve(engine, connection)
+        try:
+            serve(engine, connection)
+        finally:
+            engine.close()
     except Exception as error:
         if not isinstance(error, ForebayError):
             log.exception("the worker ends")

@@ -160,6 +160,15 @@ class HostPool:
                     if not found.clean:
                         self._order.release(page)
 
+    def room(self) -> int:
+        """How many pages could be reserved now: free slots, and slots of pages that may go. O(pages)."""
+        with self._lock:
+            kept = sum(
+                bool(page.leases) or not page.pending.done or (not page.clean and page.ref.id in self._pins)
+                for page in self._pages.values()
+            )
+            return len(self._free) + len(self._pages) - kept
+
     def take_dirty(self, limit: int) -> list[Lease]:
         """Up to `limit` pages that should be on disk, oldest request first, leased for the copy."""
         with self._lock:

@@ -23,6 +23,9 @@ from forebay.kv.quota import Quotas
 from forebay.kv.retention import RetentionPolicy
 from forebay.kv.tiers import Lookup, PageRef, Where
 
+_ROOM_SHARE = 8
+"""With less than this part of the host pool to give away, pages of preempted sequences are copied on to disk."""
+
 
 @dataclass(frozen=True, slots=True)
 class TierConfig:
@@ -167,6 +170,13 @@ class KvTiers:
         self._pool.unpin(pages)
         if self._disk is not None:
             self._disk.unpin(pages)
+
+    def room(self) -> int:
+        """How many pages a checkpoint could bring below now. When pins leave little, copying them to disk begins."""
+        room = self._pool.room()
+        if room < self._pool.slots // _ROOM_SHARE and self._disk is not None and self._pool.spill_pinned():
+            self._mover.spill_soon()
+        return room
 
     def missed(self, pages: int) -> None:
         """Count pages of a prompt that were in no tier, the device included."""

@@ -53,6 +53,9 @@ class Below(Protocol):
     def lookup(self, pages: Sequence[bytes], tenant: str) -> Lookup:
         """Where the leading ones of these pages are."""
 
+    def used(self, pages: Sequence[bytes], retention: str) -> None:
+        """A request of this retention class goes on from these pages: they are worth more."""
+
     def room(self) -> int:
         """How many pages could be saved now, evicting what may go."""
 

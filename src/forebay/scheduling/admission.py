@@ -40,6 +40,7 @@ def _load(state: State, sequence: Sequence, start: int) -> bool:
     if state.tiers is None:
         return False
     reach = state.tiers.reach(sequence, start)
+    state.tiers.used(sequence, reach.tokens)
     if reach.refs:
         state.tiers.load(sequence, start, reach)
     else:
@@ -76,6 +77,7 @@ def count_cached(state: State, sequence: Sequence) -> None:
     if sequence.first_scheduled is not None:
         return
     sequence.cached_tokens = sequence.computed
+    sequence.cached_host, sequence.cached_disk = sequence.loaded_host, sequence.loaded_disk
     if state.book.prefix_cache and sequence.pages.reuse:
         state.counters.prefix_queried += sequence.length
         state.counters.prompt_cached += sequence.computed

@@ -178,6 +178,8 @@ class Scheduler:
             prefix_queries_tokens=counters.prefix_queried,
             prefix_hits_tokens=counters.prompt_cached,
             preemptions=counters.preemptions,
+            preemptions_by=dict(counters.preemptions_by),
+            tiers=None if self._state.tiers is None else self._state.tiers.stats(),
             evictions=book.evictions,
         )
 

@@ -46,10 +46,14 @@ class Sequence:
     """Ids of the pages that lower tiers keep for it while it is preempted."""
     parked_tokens: int = 0
     """`computed` when it was preempted; 0 when nothing is kept for it."""
+    loaded_host: int = 0
+    """Tokens that its last load brought from the host pool."""
+    loaded_disk: int = 0
+    """Tokens that its last load brought from disk."""
     cached_host: int = 0
-    """Of its cached tokens: those last loaded from the host pool."""
+    """Of `cached_tokens`: those from the host pool."""
     cached_disk: int = 0
-    """Of its cached tokens: those last loaded from disk."""
+    """Of `cached_tokens`: those from disk."""
     unserved_s: float = 0.0
     """Seconds it has gone without service before `unserved_since`."""
     unserved_since: float | None = None

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 
+from forebay.core.messages import TierStats
 from forebay.kv import PAGE_TOKENS, KvBook, page_id
 from forebay.kv.moves import Below, Load, PagePlan, Save
 from forebay.kv.tiers import PageRef, Where
@@ -84,10 +85,20 @@ class Tiering:
         """Whether a background move has not ended."""
         return bool(self._writing or self._loads)
 
-    @property
-    def pages_moving(self) -> tuple[int, int]:
-        """Device pages that are copied from, and those that are copied to, in the background."""
-        return len(self._writing), sum(len(load.numbers) for load in self._loads.values())
+    def stats(self) -> TierStats:
+        """Gauges and counters; what the tiers themselves count is left to the engine."""
+        counts = self.counts
+        return TierStats(
+            pages_writing=len(self._writing),
+            pages_loading=sum(len(load.numbers) for load in self._loads.values()),
+            urgent_saves=counts.saved_urgent,
+            dropped=counts.dropped,
+            restored=counts.restored,
+            loads=counts.loads,
+            loads_short=counts.loads_short,
+            prompt_tokens_host=counts.cached_host,
+            prompt_tokens_disk=counts.cached_disk,
+        )
 
     @property
     def room(self) -> int:
@@ -172,6 +183,10 @@ class Tiering:
                 return Reach([*refs, tail], [*places, *found.places], sequence.parked_tokens)
         return Reach(refs, places, tokens)
 
+    def used(self, sequence: Sequence, tokens: int) -> None:
+        """A sequence begins to run with so many of its leading tokens found."""
+        self.below.used(sequence.pages.ids[: tokens // PAGE_TOKENS], self._class(sequence))
+
     def load(self, sequence: Sequence, start: int, reach: Reach) -> None:
         """Plan the load into the sequence's pages from `start` on; until it has landed the sequence takes no step."""
         numbers = sequence.pages.numbers[start : start + len(reach.refs)]
@@ -206,8 +221,9 @@ class Tiering:
         sequence.loading = None
         sequence.computed = load.reach.tokens if whole else (load.start + good) * PAGE_TOKENS
         places = load.reach.places[:good]
-        sequence.cached_disk = min(places.count(Where.DISK) * PAGE_TOKENS, sequence.computed)
-        sequence.cached_host = sequence.computed - load.start * PAGE_TOKENS - sequence.cached_disk
+        arrived = sequence.computed - load.start * PAGE_TOKENS
+        sequence.loaded_disk = min(places.count(Where.DISK) * PAGE_TOKENS, arrived)
+        sequence.loaded_host = arrived - sequence.loaded_disk
         self._book.commit(sequence.pages, sequence.all_ids, sequence.computed)
 
     def _next_writes(self) -> Iterator[Save]:

@@ -1,0 +1,134 @@
+"""Carries out the scheduler's page moves between the device and the tiers below it. It decides none of them.
+
+Urgent saves are copied in the call, since the step that follows may overwrite what they read; all else is left to the
+tiers' threads, and what they have done is told to the scheduler between steps.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from forebay.core.messages import TierStats
+from forebay.fabric import KvTiers, Loaded, Saved
+from forebay.fabric.metrics import as_numbers
+from forebay.kv.moves import PagePlan, Save
+from forebay.kv.tiers import Lookup
+from forebay.scheduling import Scheduler
+
+log = logging.getLogger(__name__)
+
+_TIMES_KEPT = 4096
+
+
+@dataclass(slots=True)
+class MoveTimes:
+    """Seconds that moves took, the last few thousand of each."""
+
+    urgent: deque[float]
+    """All urgent saves of one plan."""
+    loads: deque[float]
+    """One load, from asking to its end."""
+
+
+class PageMoves:
+    """The tiers below one engine's device pages, as the scheduler asks for them (`kv.moves.Below`) and as they are."""
+
+    def __init__(self, tiers: KvTiers, address: int) -> None:
+        """`address` is where device page 0 lies; page i follows i pages later."""
+        self.times = MoveTimes(deque(maxlen=_TIMES_KEPT), deque(maxlen=_TIMES_KEPT))
+        self.urgent_failed = 0
+        self._tiers = tiers
+        self._address = address
+        self._page_bytes = tiers.config.page_bytes
+        self._tickets: dict[int, int] = {}
+        self._refused: list[Saved | Loaded] = []
+
+    @property
+    def fd(self) -> int:
+        """Readable when a background move has ended."""
+        return self._tiers.fileno()
+
+    def lookup(self, pages: Sequence[bytes], tenant: str) -> Lookup:
+        """Where the leading ones of these pages are."""
+        return self._tiers.lookup(pages, tenant)
+
+    def room(self) -> int:
+        """How many pages could be saved now."""
+        return self._tiers.room()
+
+    def pin(self, pages: Iterable[bytes]) -> None:
+        """Keep these pages below until `unpin`."""
+        self._tiers.pin(list(pages))
+
+    def unpin(self, pages: Iterable[bytes]) -> None:
+        """Take back one pin of each."""
+        self._tiers.unpin(list(pages))
+
+    def used(self, pages: Sequence[bytes], retention: str) -> None:
+        """A request of this class used these pages."""
+        self._tiers.used(pages, retention)
+
+    def begin(self, plan: PagePlan) -> None:
+        """Copy what is urgent, then ask the tiers for the rest."""
+        if plan.urgent:
+            self._save_now(plan.urgent)
+        for save in plan.writes:
+            if not self._tiers.save(save.ref, self._at(save.number), save.number):
+                self._refused.append(Saved(save.ref.id, save.number, kept=False))
+        for load in plan.loads:
+            ticket = self._tiers.load(load.refs, [self._at(number) for number in load.numbers])
+            if ticket is None:
+                self._refused.append(Loaded(load.ticket, 0, len(load.refs), 0, 0, 0.0))
+            else:
+                self._tickets[ticket] = load.ticket
+
+    def end(self, scheduler: Scheduler) -> None:
+        """Tell the scheduler which moves have ended. To be called between steps."""
+        refused, self._refused = self._refused, []
+        for done in refused:
+            if isinstance(done, Saved):
+                scheduler.written(done.page)
+            else:
+                scheduler.landed(done.ticket, 0)
+        for done in self._tiers.poll():
+            if isinstance(done, Saved):
+                scheduler.written(done.page)
+            else:
+                self.times.loads.append(done.seconds)
+                scheduler.landed(self._tickets.pop(done.ticket), done.pages)
+
+    def add_to(self, stats: TierStats) -> None:
+        """Add to the scheduler's figures what the tiers hold and have done."""
+        gauges = self._tiers.gauges()
+        stats.page_bytes = self._page_bytes
+        stats.host_pages, stats.host_pages_total = gauges.host.used, gauges.host.slots
+        stats.host_pages_pinned = gauges.host.pinned
+        stats.disk_pages, stats.disk_bytes = gauges.disk_pages, gauges.disk_bytes
+        stats.disk_bytes_limit = gauges.disk_limit
+        stats.urgent_saves_failed = self.urgent_failed
+        stats.counters = as_numbers(self._tiers.counters())
+
+    def check(self) -> list[str]:
+        """Recount the tiers' book-keeping."""
+        return self._tiers.check()
+
+    def close(self) -> None:
+        """End the copies. Device memory may go only after this."""
+        self._tiers.close()
+
+    def _save_now(self, saves: list[Save]) -> None:
+        """Each page for itself, so that a prefix is kept where not all of it finds room. The scheduler pins them."""
+        began = time.perf_counter()
+        for save in saves:
+            if self._tiers.checkpoint([(save.ref, self._at(save.number))]):
+                self._tiers.unpin([save.ref.id])
+            else:
+                self.urgent_failed += 1
+        self.times.urgent.append(time.perf_counter() - began)
+
+    def _at(self, number: int) -> int:
+        return self._address + number * self._page_bytes

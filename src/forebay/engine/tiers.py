@@ -1,0 +1,67 @@
+"""Opens the tiers below the device as a worker's options say. Once open they are the business of `moves.py`."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from pathlib import Path
+
+from forebay.core.errors import ConfigError
+from forebay.engine.options import WorkerOptions
+from forebay.fabric import HostMemory, KvTiers, TierConfig
+
+log = logging.getLogger(__name__)
+
+_SHARE = 4
+_HOST_CAP = 8 << 30
+_DISK_SHARE = 10
+_DISK_CAP = 32 << 30
+_OVERHEAD = 4096
+
+
+def host_bytes(asked: int | None, available: int, page_bytes: int) -> int:
+    """Bytes of host pool: what is asked for, or a quarter of the memory free now and at most 8 GiB; 0 where that holds
+    no page. Raises ConfigError when more is asked for than is free.
+    """
+    if asked is None:
+        size = min(available // _SHARE, _HOST_CAP)
+        return size if size >= page_bytes + 2 * _OVERHEAD else 0
+    if asked > available:
+        raise ConfigError(
+            f"--host-pool asks for {asked / 2**30:.2f} GiB, but only {available / 2**30:.2f} GiB of memory are free."
+        )
+    return asked
+
+
+def disk_bytes(folder: Path, asked: int | None) -> int:
+    """Most bytes of disk for pages: what is asked for, or a tenth of what is free there and at most 32 GiB."""
+    if asked is not None:
+        return asked
+    there = next(parent for parent in (folder, *folder.parents) if parent.exists())
+    return min(shutil.disk_usage(there).free // _DISK_SHARE, _DISK_CAP)
+
+
+def open_tiers(options: WorkerOptions, page_bytes: int, available: int) -> KvTiers | None:
+    """The tiers, or None where the options ask for none.
+
+    A cache directory that another server uses is left to it, with a line in the log. Raises ConfigError when memory
+    or folder can't be had.
+    """
+    size = host_bytes(options.host_pool, available, page_bytes)
+    if not size or not options.prefix_cache:
+        return None
+    path = None if options.host_pool_path is None else Path(options.host_pool_path)
+    host = HostMemory(size, path, options.host_pool_numa)
+    folder = None if options.cache_dir is None else Path(options.cache_dir)
+    if folder is None or options.cache_disk == 0:
+        return KvTiers(TierConfig(page_bytes, host, retention=options.retention_classes))
+    config = TierConfig(
+        page_bytes, host, folder, disk_bytes(folder, options.cache_disk), retention=options.retention_classes
+    )
+    try:
+        return KvTiers(config)
+    except ConfigError as error:
+        if options.cache_required:
+            raise
+        log.warning("pages are not kept on disk: %s", error)
+    return KvTiers(TierConfig(page_bytes, host, retention=options.retention_classes))
