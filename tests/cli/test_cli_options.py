@@ -14,14 +14,18 @@ import pytest
 from forebay import __version__
 from forebay.cli import bench, chat, main, serve
 from forebay.cli.bench import EngineBenchOptions, LoadOptions, PromptOptions, ReportOptions, TargetOptions
+from forebay.cli.cache_options import CacheOptions, parse_pool
 from forebay.cli.chat import ChatOptions, ServerOptions
-from forebay.cli.options import EngineOptions, SchedulingOptions, parse_size
+from forebay.cli.options import EngineOptions, SchedulingOptions, UsageError, parse_size
 from forebay.cli.serve import HttpOptions
+from forebay.cli.worker import worker_options
+from forebay.models import ModelSource
 
 Run = Callable[..., Any]
+ENGINE, SCHEDULING = EngineOptions(), SchedulingOptions()
 
 COMMANDS: dict[str, tuple[type, ...]] = {
-    "serve": (HttpOptions, EngineOptions, SchedulingOptions),
+    "serve": (HttpOptions, EngineOptions, SchedulingOptions, CacheOptions),
     "chat": (ChatOptions, ServerOptions, EngineOptions),
     "bench serve": (TargetOptions, PromptOptions, LoadOptions, ReportOptions),
     "bench engine": (EngineBenchOptions,),
@@ -33,9 +37,14 @@ def served(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """`forebay serve` that only notes what it was called with."""
     calls: list[dict[str, Any]] = []
 
-    def note(model: str, http: HttpOptions, engine: EngineOptions, scheduling: SchedulingOptions) -> int:
+    def note(
+        model: str, http: HttpOptions, engine: EngineOptions, scheduling: SchedulingOptions, cache: CacheOptions
+    ) -> int:
         calls.append(
-            {"model": model} | dataclasses.asdict(http) | dataclasses.asdict(engine) | dataclasses.asdict(scheduling)
+            {"model": model, "cache": cache}
+            | dataclasses.asdict(http)
+            | dataclasses.asdict(engine)
+            | dataclasses.asdict(scheduling)
         )
         return 0
 
@@ -190,3 +199,29 @@ def test_sizes(text: str, size: int) -> None:
 def test_what_is_no_size(text: str) -> None:
     with pytest.raises(ValueError, match="is no size"):
         parse_size(text)
+
+
+def test_cache_options_reach_the_worker(run: Run, served: list[dict[str, Any]], tmp_path: Path) -> None:
+    given = ("--host-pool", "1GiB,numa=1", "--cache-dir", str(tmp_path), "--cache-disk", "0", "--retention", "build")
+    assert run("serve", "m.gguf", *given, "--retention-class", "build=12h").code == 0
+    made = worker_options(ModelSource("m", Path("m.gguf"), "gguf"), "m", ENGINE, SCHEDULING, served[0]["cache"])
+    assert (made.host_pool, made.host_pool_numa, made.host_pool_path) == (1 << 30, 1, None)
+    assert (made.cache_dir, made.cache_disk, made.cache_required) == (str(tmp_path), 0, True)
+    assert (made.retention, made.retention_classes) == ("build", {"build": 43200.0})
+
+
+def test_cache_defaults_and_what_is_refused(run: Run, served: list[dict[str, Any]]) -> None:
+    source = ModelSource("m", Path("m.gguf"), "gguf")
+    made = worker_options(source, "m", ENGINE, SCHEDULING, CacheOptions())
+    assert (made.host_pool, made.cache_disk, made.cache_required, made.retention) == (None, None, False, "chat")
+    assert made.cache_dir is not None
+    assert worker_options(source, "m", ENGINE, SCHEDULING).host_pool == 0
+    with pytest.raises(UsageError, match="agent, chat, none"):
+        worker_options(source, "m", ENGINE, SCHEDULING, CacheOptions(retention="forever"))
+    for wrong in ("1GiB,node=1", "1GiB,numa=x", "1GiB,numa", "much"):
+        outcome = run("serve", "m.gguf", "--host-pool", wrong)
+        assert outcome.code == 2
+    assert run("serve", "m.gguf", "--retention-class", "build").code == 2
+    assert parse_pool("0").size == 0
+    assert parse_pool("2GiB,path=/dev/hugepages").path == Path("/dev/hugepages")
+    assert not served

@@ -13,6 +13,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
+from forebay.cli.cache_options import CACHE_DEFAULTS, CacheOptions
 from forebay.cli.console import binary_size
 from forebay.cli.options import (
     DEFAULT_MODEL,
@@ -73,6 +74,7 @@ def serve(
     http: HttpOptions = _HTTP,
     engine: EngineOptions = ENGINE_DEFAULTS,
     scheduling: SchedulingOptions = SCHEDULING_DEFAULTS,
+    cache: CacheOptions = CACHE_DEFAULTS,
 ) -> int:
     """Serve a model behind the OpenAI and Anthropic APIs.
 
@@ -83,4 +85,4 @@ def serve(
     """
     from forebay.cli.serving import run_server
 
-    return run_server(model, http, engine, scheduling)
+    return run_server(model, http, engine, scheduling, cache)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import uvicorn
 
 from forebay.cli import console
+from forebay.cli.cache_options import CacheOptions
 from forebay.cli.options import EngineOptions, SchedulingOptions
 from forebay.cli.serve import HttpOptions
 from forebay.cli.startup import local_url, start_report
@@ -33,7 +34,9 @@ _HEALTH_CHECK_S = 0.25
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
-def run_server(model: str, http: HttpOptions, engine: EngineOptions, scheduling: SchedulingOptions) -> int:
+def run_server(
+    model: str, http: HttpOptions, engine: EngineOptions, scheduling: SchedulingOptions, cache: CacheOptions
+) -> int:
     """Serve until told to stop. Returns 0 after SIGTERM, 130 after Ctrl-C, 1 when the engine died.
 
     Raises ForebayError when the server can't start; a port in use is found before the model is touched.
@@ -41,7 +44,7 @@ def run_server(model: str, http: HttpOptions, engine: EngineOptions, scheduling:
     with listen(http.host, http.port) as sock:
         source = resolve(model)
         name = http.served_model_name[0] if http.served_model_name else source.name
-        options = worker_options(source, name, engine, scheduling)
+        options = worker_options(source, name, engine, scheduling, cache)
         stop = Stop()
         try:
             return asyncio.run(_serve(sock, source, options, http, stop))

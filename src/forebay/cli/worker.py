@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
-from forebay.cli.options import EngineOptions, SchedulingOptions
+from typing import Any
+
+from forebay.cli.cache_options import CacheOptions, HostPool
+from forebay.cli.options import EngineOptions, SchedulingOptions, UsageError
 from forebay.cluster import WorkerOptions
+from forebay.fabric.location import default_cache_dir
+from forebay.kv.retention import RetentionPolicy, parse_class
 from forebay.models import ModelSource
 
 
 def worker_options(
-    source: ModelSource, name: str, engine: EngineOptions, scheduling: SchedulingOptions
+    source: ModelSource,
+    name: str,
+    engine: EngineOptions,
+    scheduling: SchedulingOptions,
+    cache: CacheOptions | None = None,
 ) -> WorkerOptions:
-    """`name` is what clients call the model. The worker gets the resolved path, so it downloads nothing again."""
+    """`name` is what clients call the model. The worker gets the resolved path, so it downloads nothing again.
+
+    Without `cache` there is no tier below the device. Raises UsageError for an unknown retention class.
+    """
     return WorkerOptions(
+        **({} if cache is None else _cache_options(cache)),
         model=str(source.path),
         served_name=name,
         dtype=engine.dtype,
@@ -25,3 +38,21 @@ def worker_options(
         max_waiting=scheduling.max_waiting,
         prefix_cache=scheduling.prefix_cache,
     )
+
+
+def _cache_options(cache: CacheOptions) -> dict[str, Any]:
+    pool = cache.host_pool or HostPool()
+    policy = RetentionPolicy(dict(map(parse_class, cache.retention_class)))
+    if cache.retention not in policy.classes:
+        known = ", ".join(sorted(policy.classes))
+        raise UsageError(f"There is no retention class {cache.retention!r}; the classes are {known}.")
+    return {
+        "host_pool": pool.size,
+        "host_pool_path": None if pool.path is None else str(pool.path),
+        "host_pool_numa": pool.numa,
+        "cache_dir": str(cache.cache_dir or default_cache_dir()),
+        "cache_disk": cache.cache_disk,
+        "cache_required": cache.cache_dir is not None,
+        "retention": cache.retention,
+        "retention_classes": dict(map(parse_class, cache.retention_class)),
+    }

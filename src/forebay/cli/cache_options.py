@@ -1,0 +1,86 @@
+"""Options of the KV cache below the device: host pool, disk, retention. How they are read; nothing is opened here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter, Token
+
+from forebay.cli.options import Texts, parse_size
+
+
+@dataclass(frozen=True, slots=True)
+class HostPool:
+    """How much memory, and whose."""
+
+    size: int | None = None
+    """Bytes; 0 for no host pool, None for the default."""
+    path: Path | None = None
+    numa: int | None = None
+
+
+def parse_pool(text: str) -> HostPool:
+    """The pool of "4GiB", "4GiB,path=/dev/hugepages", "64GiB,numa=1" or "0".
+
+    Raises ValueError saying what is understood.
+    """
+    size, *rest = text.split(",")
+    given = dict(part.split("=", 1) for part in rest if "=" in part)
+    if len(given) < len(rest) or given.keys() - {"path", "numa"} or not given.get("numa", "0").isdigit():
+        raise ValueError(f"{text!r} is no host pool; write SIZE, SIZE,path=PATH or SIZE,numa=NODE.")
+    path, numa = given.get("path"), given.get("numa")
+    return HostPool(parse_size_or_zero(size), Path(path) if path else None, int(numa) if numa else None)
+
+
+def parse_size_or_zero(text: str) -> int:
+    """As `parse_size`, with 0 for none."""
+    return 0 if text.strip() == "0" else parse_size(text)
+
+
+def _pool(_: object, tokens: Sequence[Token]) -> HostPool:
+    return parse_pool(tokens[0].value)
+
+
+def _size_or_zero(_: object, tokens: Sequence[Token]) -> int:
+    return parse_size_or_zero(tokens[0].value)
+
+
+def _classes(_: object, tokens: Sequence[Token]) -> tuple[str, ...]:
+    from forebay.kv.retention import parse_class
+
+    values = tuple(token.value for token in tokens)
+    for value in values:
+        parse_class(value)
+    return values
+
+
+SizeOrZero = Annotated[int, Parameter(converter=_size_or_zero, metavar="SIZE")]
+
+
+@Parameter(name="*", group="KV cache")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CacheOptions:
+    """Where pages stay that the device has no room for, and how long."""
+
+    host_pool: Annotated[
+        HostPool | None, Parameter(converter=_pool, accepts_keys=False, n_tokens=1, metavar="SIZE[,path=…|numa=…]")
+    ] = None
+    """Memory for pages that leave the device, such as 4GiB; 0 for none. It can come from a folder (hugetlbfs), a file
+    or a device (path=/dev/dax0.0), or from one NUMA node (numa=1). By default a quarter of the free memory, at most
+    8 GiB."""
+    cache_dir: Path | None = None
+    """Folder in which pages outlive the server; by default kv in the user's cache folder, where no other server uses
+    it."""
+    cache_disk: SizeOrZero | None = None
+    """Most disk that the cache may take, such as 20GiB; 0 keeps nothing on disk. By default a tenth of what is free, at
+    most 32 GiB."""
+    retention: str = "chat"
+    """Retention class of requests that name none: chat (7 days), agent (3 days), none (not on disk), or your own."""
+    retention_class: Annotated[Texts, Parameter(converter=_classes, consume_multiple=True)] = ()
+    """A retention class as NAME=DURATION, such as build=12h; may be given several times."""
+
+
+CACHE_DEFAULTS = CacheOptions()
