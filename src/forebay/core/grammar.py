@@ -18,3 +18,5 @@ class GrammarSpec(msgspec.Struct, frozen=True):
     """A JSON schema; a regular expression that the whole answer matches; or a grammar in llguidance's Lark."""
     after: int | None = None
     """The token that ends reasoning: everything up to it is free, and the grammar holds from there on."""
+    begin: int | None = None
+    """The token that has to begin such reasoning, which then may be left out; None: the prompt has begun it."""

@@ -2,6 +2,18 @@
 
 from forebay.recipe.grammar.compiler import GrammarCompiler
 from forebay.recipe.grammar.matcher import DeadEndError, MaskBatch, Matcher
+from forebay.recipe.grammar.reasoning import after_reasoning
 from forebay.recipe.grammar.tokens import grammar_tokens, load_grammar_tokens
+from forebay.recipe.grammar.tools import GrammarTool, tool_grammar
 
-__all__ = ["DeadEndError", "GrammarCompiler", "MaskBatch", "Matcher", "grammar_tokens", "load_grammar_tokens"]
+__all__ = [
+    "DeadEndError",
+    "GrammarCompiler",
+    "GrammarTool",
+    "MaskBatch",
+    "Matcher",
+    "after_reasoning",
+    "grammar_tokens",
+    "load_grammar_tokens",
+    "tool_grammar",
+]

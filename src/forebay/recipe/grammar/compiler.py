@@ -26,7 +26,7 @@ class GrammarCompiler:
     def __init__(self, tokens: LLTokenizer, kept: int = _KEPT) -> None:
         """`kept`: how many compiled grammars are remembered; the one unused for longest is dropped first."""
         self._tokens = tokens
-        self._kept = kept
+        self._bound = kept
         self._lock = Lock()
         self._compiled: OrderedDict[GrammarSpec, LLMatcher] = OrderedDict()
         self.stop_ids: frozenset[int] = frozenset(tokens.eos_tokens)
@@ -35,6 +35,12 @@ class GrammarCompiler:
     def vocab_size(self) -> int:
         """The width of masks, before it is rounded up."""
         return self._tokens.vocab_size
+
+    @property
+    def kept(self) -> list[GrammarSpec]:
+        """The grammars that are remembered, the one unused for longest first."""
+        with self._lock:
+            return list(self._compiled)
 
     def matcher(self, spec: GrammarSpec, param: str | None = None) -> Matcher:
         """The beginning of an answer that follows the grammar.
@@ -56,7 +62,7 @@ class GrammarCompiler:
         compiled = self._compile(spec, param)
         with self._lock:
             self._compiled[spec] = compiled
-            while len(self._compiled) > self._kept:
+            while len(self._compiled) > self._bound:
                 self._compiled.popitem(last=False)
         return compiled
 

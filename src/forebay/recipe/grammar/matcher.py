@@ -25,6 +25,7 @@ class Matcher:
 
     def __init__(self, template: LLMatcher, stop_ids: frozenset[int]) -> None:
         """`template` is not changed. `stop_ids`: what may end an answer."""
+        self._template = template
         self._matcher = template.deep_copy()
         self._stop_ids = stop_ids
         self._taken: list[int] = []
@@ -52,7 +53,7 @@ class Matcher:
         """
         known = len(self._taken)
         if len(output_ids) < known or list(output_ids[:known]) != self._taken:
-            self._matcher.reset()
+            self._matcher = self._template.deep_copy()
             self._taken, known = [], 0
         fresh = list(output_ids[known:])
         self._taken += fresh

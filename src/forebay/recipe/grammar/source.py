@@ -12,10 +12,13 @@ from forebay.core.grammar import GrammarSpec
 if TYPE_CHECKING:
     from llguidance._lib import JsonCompileOptions
 
-JSON_OPTIONS: Final[JsonCompileOptions] = {"whitespace_pattern": r"[ \n\t\r]{1,48}"}
+JSON_OPTIONS: Final[JsonCompileOptions] = {
+    "whitespace_pattern": r"[ \n\t\r]{1,48}",
+    "json_allow_general_unicode_escapes": True,
+}
 """Whitespace between a JSON text's tokens is free but bounded, so that a model can't write it for ever."""
 
-_FREE: Final = "start: TEXT <[{after}]> SPACE @answer\nTEXT: /(.|\\n)*/\nSPACE: /[ \\n]{{0,4}}/"
+_REASONING: Final = "TEXT: /(.|\\n)*/\nSPACE: /[ \\n]{0,4}/\nreasoning: "
 
 
 def source_of(spec: GrammarSpec) -> str:
@@ -24,8 +27,10 @@ def source_of(spec: GrammarSpec) -> str:
     if spec.after is None:
         return inner
     [answer] = json.loads(inner)["grammars"]
-    free = {"name": "free", "lark_grammar": _FREE.format(after=spec.after)}
-    return json.dumps({"grammars": [free, answer | {"name": "answer"}]})
+    begin = "start: reasoning @answer" if spec.begin is None else "start: (reasoning)? @answer"
+    opening = "" if spec.begin is None else f"<[{spec.begin}]> "
+    free = f"{begin}\n{_REASONING}{opening}TEXT <[{spec.after}]> SPACE\n"
+    return json.dumps({"grammars": [{"name": "free", "lark_grammar": free}, answer | {"name": "answer"}]})
 
 
 def _inner(spec: GrammarSpec) -> str:

@@ -1,0 +1,82 @@
+"""Grammars of calls in DSML, DeepSeek's format: a tag for each argument, text as it is and everything else as JSON.
+
+Text has no quotes around it there, so of a schema's rules for strings only `enum` and `const` are enforced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from forebay.recipe.grammar.lark import json_of, literal, marker
+from forebay.recipe.vocabulary import Vocabulary
+
+_MARKER: Final = "\uff5cDSML\uff5c"
+_SPACED: Final = "<\uff5cSystem\uff5c>"
+"""Only the vocabularies whose models write a space behind the marker (V4.1) have this token."""
+_DEFINITIONS: Final = ("$defs", "definitions")
+
+
+def dsml_calls(vocabulary: Vocabulary, tools: Sequence[tuple[str, Mapping[str, Any]]], *, parallel: bool) -> str:
+    """Rules `calls`, and `calls_open` for the same without the first angle bracket."""
+    names = (
+        (" calls", " invoke", " parameter") if _SPACED in vocabulary.control else ("tool_calls", "invoke", "parameter")
+    )
+    writer = _Writer(marker(vocabulary, _MARKER), *names)
+    return writer.block(tools, parallel=parallel)
+
+
+class _Writer:
+    """Writes rules with one set of tags."""
+
+    def __init__(self, mark: str, block: str, invoke: str, parameter: str) -> None:
+        self._mark, self._block, self._invoke, self._parameter = mark, block, invoke, parameter
+        self._rules: list[str] = []
+
+    def block(self, tools: Sequence[tuple[str, Mapping[str, Any]]], *, parallel: bool) -> str:
+        """All rules."""
+        calls = " | ".join(f"call_{at}" for at in range(len(tools)))
+        some = "call+" if parallel else "call"
+        self._rules += [
+            'calls: "\\n\\n<" calls_open',
+            f"calls_open: {self._mark} {literal(self._block + '>')} {some} {self._close(self._block)}",
+            f"call: {calls}",
+            "VALUE: /(.|\\n)*<\\//",
+        ]
+        for at, (name, schema) in enumerate(tools):
+            self._call(at, name, schema)
+        return "\n".join(self._rules)
+
+    def _close(self, tag: str) -> str:
+        return f'"\\n</" {self._mark} {literal(tag + ">")}'
+
+    def _call(self, at: int, name: str, schema: Mapping[str, Any]) -> None:
+        properties = schema.get("properties") or {}
+        required = schema.get("required") or ()
+        shared = {key: schema[key] for key in _DEFINITIONS if key in schema}
+        parts = []
+        for number, (argument, value) in enumerate(properties.items()):
+            rule = f"argument_{at}_{number}"
+            self._argument(rule, argument, {**shared, **value} if isinstance(value, dict) else shared)
+            parts.append(rule if argument in required else f"({rule})?")
+        head = literal(f'{self._invoke} name="{name}">')
+        self._rules.append(f'call_{at}: "\\n<" {self._mark} {head} {" ".join(parts)} {self._close(self._invoke)}')
+
+    def _argument(self, rule: str, name: str, schema: Mapping[str, Any]) -> None:
+        string = _is_text(schema)
+        head = literal(f'{self._parameter} name="{name}" string="{"true" if string else "false"}">')
+        value = _text_of(schema) if string else f'{json_of(schema)} "</"'
+        self._rules.append(f'{rule}: "\\n<" {self._mark} {head} {value} {self._mark} {literal(self._parameter + ">")}')
+
+
+def _is_text(schema: Mapping[str, Any]) -> bool:
+    """Whether all values are strings, which DSML writes as they are."""
+    choices = schema.get("enum") or ([schema["const"]] if "const" in schema else [])
+    return schema.get("type") == "string" or (bool(choices) and all(isinstance(each, str) for each in choices))
+
+
+def _text_of(schema: Mapping[str, Any]) -> str:
+    choices = schema.get("enum") or ([schema["const"]] if "const" in schema else [])
+    if choices:
+        return "(" + " | ".join(literal(each) for each in choices if isinstance(each, str)) + ') "</"'
+    return "VALUE"

@@ -1,0 +1,125 @@
+"""Grammars of answers that are tool calls, in each model's own format.
+
+What a grammar lets through, the parser of the same format reads as calls without a problem.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from forebay.core.errors import InvalidRequestError
+from forebay.core.grammar import GrammarSpec
+from forebay.recipe.grammar.dsml import dsml_calls
+from forebay.recipe.grammar.lark import json_of, literal, marker
+from forebay.recipe.parsers.spec import ParserSpec, ToolFormat
+from forebay.recipe.vocabulary import Vocabulary
+
+
+@dataclass(frozen=True, slots=True)
+class GrammarTool:
+    """A tool that may be called. Calls follow `parameters`, so pass `{"type": "object"}` for one that is not strict."""
+
+    name: str
+    parameters: Mapping[str, Any]
+
+
+def tool_grammar(
+    parsers: ParserSpec, tools: Sequence[GrammarTool], *, required: bool, parallel: bool = True
+) -> GrammarSpec | None:
+    """The grammar of an answer to a request with tools.
+
+    Args:
+        parsers: the model's format.
+        tools: those that may be called; one for a named choice.
+        required: the answer has to be at least one call. Otherwise it may be text, in which calls are constrained once
+            they begin; None then means that the format can't do it, since nothing marks where a call begins.
+        parallel: more than one call is allowed.
+
+    Raises:
+        InvalidRequestError: there is no tool.
+    """
+    if not tools:
+        raise InvalidRequestError("A tool call is required, but no tools are offered.", "tools")
+    vocabulary = parsers.vocabulary
+    begin = _BEGINS[parsers.tool_format]
+    if not required and (begin is None or begin not in vocabulary.control):
+        return None
+    calls = _FORMATS[parsers.tool_format](vocabulary, tools, parallel)
+    if required:
+        return GrammarSpec("lark", f"start: calls\n{calls}")
+    if parsers.tool_format is ToolFormat.DSML:
+        return GrammarSpec("lark", f"start: TEXT | BEFORE calls_open\nTEXT: /(.|\\n)*/\nBEFORE: /(.|\\n)*</\n{calls}")
+    return GrammarSpec("lark", f"start: TEXT (calls)?\nTEXT: /(.|\\n)*/\n{calls}")
+
+
+_BEGINS: Final[dict[ToolFormat, str | None]] = {
+    ToolFormat.HERMES: "<tool_call>",
+    ToolFormat.MISTRAL: "[TOOL_CALLS]",
+    ToolFormat.DSML: "\uff5cDSML\uff5c",
+    ToolFormat.LLAMA3: None,
+    ToolFormat.HARMONY: None,
+}
+
+
+def _objects(tools: Sequence[GrammarTool], key: str) -> str:
+    """Rules `object` and one for each tool: a JSON object with the name and the arguments."""
+    names = [f"object_{at}" for at in range(len(tools))]
+    rules = [f"object: {' | '.join(names)}"]
+    for name, tool in zip(names, tools, strict=True):
+        head = f'{{"name": {json.dumps(tool.name, ensure_ascii=False)}, "{key}": '
+        rules.append(f"{name}: {literal(head)} {json_of(tool.parameters)} {literal('}')}")
+    return "\n".join(rules)
+
+
+def _hermes(vocabulary: Vocabulary, tools: Sequence[GrammarTool], parallel: bool) -> str:
+    begin, end = marker(vocabulary, "<tool_call>"), marker(vocabulary, "</tool_call>")
+    calls = 'calls: call ("\\n" call)*' if parallel else "calls: call"
+    return f'{calls}\ncall: {begin} "\\n" object "\\n" {end}\n{_objects(tools, "arguments")}'
+
+
+def _llama3(vocabulary: Vocabulary, tools: Sequence[GrammarTool], parallel: bool) -> str:
+    calls = 'calls: object ("; " object)*' if parallel else "calls: object"
+    return f"{calls}\n{_objects(tools, 'parameters')}"
+
+
+def _mistral(vocabulary: Vocabulary, tools: Sequence[GrammarTool], parallel: bool) -> str:
+    begin = marker(vocabulary, "[TOOL_CALLS]")
+    if "[ARGS]" not in vocabulary.control:
+        more = '(", " object)*' if parallel else ""
+        return f'calls: {begin} "[" object {more} "]"\n{_objects(tools, "arguments")}'
+    names = [f"call_{at}" for at in range(len(tools))]
+    middle = marker(vocabulary, "[ARGS]")
+    rules = [f"calls: (call){'+' if parallel else ''}", f"call: {' | '.join(names)}"]
+    for name, tool in zip(names, tools, strict=True):
+        rules.append(f"{name}: {begin} {literal(tool.name)} {middle} {json_of(tool.parameters)}")
+    return "\n".join(rules)
+
+
+def _harmony(vocabulary: Vocabulary, tools: Sequence[GrammarTool], parallel: bool) -> str:
+    """An analysis may come first. The token that ends a call ends the answer, so there is one call."""
+    start, channel, constrain, message, end = (
+        marker(vocabulary, f"<|{name}|>") for name in ("start", "channel", "constrain", "message", "end")
+    )
+    names = [f"call_{at}" for at in range(len(tools))]
+    analysis = f'{channel} "analysis" {message} THOUGHT {end} {start} "assistant"'
+    rules = [f"calls: ({analysis})? ({' | '.join(names)})", "THOUGHT: /(.|\\n)*/"]
+    for name, tool in zip(names, tools, strict=True):
+        head = literal(f"commentary to=functions.{tool.name} ")
+        rules.append(f'{name}: {channel} {head} {constrain} "json" {message} {json_of(tool.parameters)}')
+    return "\n".join(rules)
+
+
+def _dsml(vocabulary: Vocabulary, tools: Sequence[GrammarTool], parallel: bool) -> str:
+    return dsml_calls(vocabulary, [(tool.name, tool.parameters) for tool in tools], parallel=parallel)
+
+
+_FORMATS: Final = {
+    ToolFormat.HERMES: _hermes,
+    ToolFormat.LLAMA3: _llama3,
+    ToolFormat.MISTRAL: _mistral,
+    ToolFormat.DSML: _dsml,
+    ToolFormat.HARMONY: _harmony,
+}
