@@ -241,3 +241,45 @@ def test_misuse_of_the_pool_is_an_error() -> None:
     pool.index.add(b"id", b"parent", 0)
     with pytest.raises(ValueError, match="registered already"):
         pool.index.add(b"id", b"parent", 1)
+
+
+def test_clear_gives_up_what_nobody_holds() -> None:
+    book = KvBook(10)
+    held = computed(book, PROMPT)
+    book.release(computed(book, [7] * 40))
+    book.clear()
+    assert (book.cached, book.used) == (0, 3)
+    assert book.cached_tokens(book.open(ROOT), [7] * 40) == 0
+    assert book.cached_tokens(book.open(ROOT), PROMPT) == 32
+    book.release(held)
+    assert book.check() == []
+
+
+def test_pages_that_are_copied_are_not_given_out() -> None:
+    book = KvBook(3)
+    pages = computed(book, PROMPT)
+    moving = pages.numbers[:2]
+    book.begin_moves(moving)
+    book.release(pages)
+    assert (book.available, book.used) == (1, 2)
+    other = book.open(ROOT)
+    assert book.grow(other, 0, 32) is None
+    assert book.match_prefix(other, PROMPT) == 32, "they can still be found"
+    book.release(other)
+    book.end_moves(moving)
+    assert book.available == 3
+    assert book.check() == []
+
+
+def test_a_page_that_outlives_its_parent_is_not_found() -> None:
+    book = KvBook(3)
+    pages = computed(book, PROMPT[:33])
+    child = pages.numbers[1]
+    book.begin_moves([child])
+    book.release(pages)
+    taken = book.open(page_root("model", "bob"))
+    assert book.grow(taken, 0, 32) == [], "the parent and a free page"
+    assert book.check() == []
+    book.end_moves([child])
+    assert book.free == 1
+    assert book.check() == []

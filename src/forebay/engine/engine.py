@@ -59,6 +59,7 @@ class Engine:
         self._runner = runner
         self._moves = moves
         self._stalled = False
+        self._planning_s = 0.0
         self._clock = clock
         self._samples: deque[StepSample] = deque(maxlen=_SAMPLES_KEPT)
         self._prompt_logprobs: dict[str, dict[int, TokenLogprobs]] = {}
@@ -80,6 +81,20 @@ class Engine:
     def wake_fd(self) -> int | None:
         """Readable when a page move has ended; None where the device is the only tier."""
         return None if self._moves is None else self._moves.fd
+
+    @property
+    def planning_s(self) -> float:
+        """Seconds that planning the last step took, with the urgent copies of whom it preempts."""
+        return self._planning_s
+
+    @property
+    def moves(self) -> PageMoves | None:
+        """The tiers below the device, where there are any."""
+        return self._moves
+
+    def forget_device(self) -> None:
+        """Give up what the prefix cache holds on the device alone; tiers below keep what they have."""
+        self._book.clear()
 
     def close(self) -> None:
         """End the page moves; what should be on disk is written, for seconds at most. No step may follow."""
@@ -149,6 +164,7 @@ class Engine:
         if self._moves is not None:
             self._moves.begin(self._scheduler.take_moves())
         self._stalled = plan is None
+        self._planning_s = self._clock() - started
         return plan, started
 
     def _give_up(self, request_id: str, message: str, produced: list[TokenOutput]) -> list[TokenOutput]:

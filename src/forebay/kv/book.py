@@ -138,6 +138,10 @@ class KvBook:
         self._holding[pages] = None
         return copies
 
+    def clear(self) -> None:
+        """Give up all cached pages: the prefix cache keeps only what sequences hold or background copies read."""
+        self._pool.clear()
+
     def begin_moves(self, numbers: Iterable[int]) -> None:
         """Pages are copied from or to in the background: they are not given out before `end_moves`, and a page held
         by nobody else is not available meanwhile."""

@@ -99,6 +99,14 @@ class PagePool:
             if self.holders[number] == 0 and number not in self._moves:
                 self._retire(number)
 
+    def clear(self) -> None:
+        """Every cached page becomes free; nothing can be found in them any more."""
+        while self._cached:
+            number, _ = self._cached.popitem(last=False)
+            self._forget(number)
+            self._free.append(number)
+            self.evictions += 1
+
     def _forget(self, number: int) -> None:
         """Drop a page from the index, and what follows it there: nobody holds that, and nobody could find it."""
         following = self.index.drop(number)

@@ -1,0 +1,174 @@
+"""`forebay bench preempt`, `restore`, `agent-replay` and `trace-replay`. The measuring is in `forebay.bench`."""
+
+from __future__ import annotations
+
+import json as json_module
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+from forebay.cli import console
+from forebay.cli.options import DEFAULT_MODEL, Dtype, Flag, KernelChoice, Positive
+from forebay.core.errors import ConfigError
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MoveBenchOptions:
+    """How the engine runs whose pages are moved."""
+
+    dtype: Dtype = "bf16"
+    """How weights and KV cache are kept in memory."""
+    threads: Positive | None = None
+    """Compute threads; by default the cores that this process may use."""
+    kernels: KernelChoice = "auto"
+    """Which kernels compute: auto takes native ones where they can be built, else the slower torch ones."""
+    json: Flag = False
+    """Print the report as JSON."""
+
+
+_MOVE = MoveBenchOptions()
+Counts = Annotated[tuple[Positive, ...], Parameter(consume_multiple=True)]
+
+
+def preempt(
+    model: str = DEFAULT_MODEL,
+    *,
+    victim: Counts = (1000, 2000, 4000, 8000),
+    rounds: Positive = 50,
+    options: MoveBenchOptions = _MOVE,
+) -> int:
+    """Measure how soon a critical request can start its prefill when it has to preempt a running answer.
+
+    Parameters
+    ----------
+    model
+        As for forebay serve.
+    victim
+        Lengths of the preempted sequence, in tokens.
+    rounds
+        Preemptions of each.
+    """
+    from forebay.bench.tiers import measure_preemption
+
+    with console.stages("starting the engine") as report:
+        base = _options(model, options, max_running=1, target_itl_s=60.0)
+        figures = _measured(lambda: measure_preemption(base, victim, rounds, report))
+    rows = {"all": figures["preempt_ms"], **figures["by_victim_tokens"]}
+    lines = ["Preempting a decoding sequence, by its tokens:"]
+    lines += [f"  {length:>6}  p50 {took['p50']:>8} ms  p99 {took['p99']:>8} ms" for length, took in rows.items()]
+    lines.append(f"Copied at the 99th percentile: {console.binary_size(figures['copied_bytes_p99'])}.")
+    return _say(figures, lines, as_json=options.json)
+
+
+def restore(model: str = DEFAULT_MODEL, *, tokens: Positive = 8000, options: MoveBenchOptions = _MOVE) -> int:
+    """Measure how fast cached tokens come back from the host pool and from disk.
+
+    Parameters
+    ----------
+    model
+        As for forebay serve.
+    tokens
+        Length of the cached prompt.
+    """
+    from forebay.bench.tiers import measure_restore
+
+    with _folder() as folder, console.stages("starting the engine") as report:
+        base = _options(model, options, folder=folder, target_itl_s=60.0)
+        figures = _measured(lambda: measure_restore(base, tokens, report))
+    host, disk = figures["host"], figures["disk"]
+    times = "times as fast as computing"
+    lines = [
+        f"Restoring {tokens:,} tokens ({console.binary_size(figures['bytes'])}):",
+        f"  host  {host['gbps']} GB/s, {host['of_memcpy']:.0%} of memcpy, {host['times_recompute']} {times}",
+        f"  disk  {disk['gbps']} GB/s, {disk['of_raw_read']:.0%} of reading, {disk['times_recompute']} {times}",
+    ]
+    return _say(figures, lines, as_json=options.json)
+
+
+def agent_replay(
+    model: str = DEFAULT_MODEL, *, agents: Positive = 8, turns: Positive = 40, options: MoveBenchOptions = _MOVE
+) -> int:
+    """Replay agents whose conversations grow, with a restart in the middle: how much is read from the cache.
+
+    Parameters
+    ----------
+    model
+        As for forebay serve.
+    agents
+        Conversations.
+    turns
+        Turns of each.
+    """
+    from forebay.bench.agents import AgentPlan, replay_agents
+
+    with _folder() as folder, console.stages("starting the engine") as report:
+        base = _options(model, options, folder=folder)
+        figures = _measured(lambda: replay_agents(base, AgentPlan(agents=agents, turns=turns), report))
+    lines = [
+        f"{figures['cached_fraction']:.1%} of {figures['input_tokens']:,} input tokens came from the cache.",
+        f"Median time to the first token: {figures['ttft_ms_p50']} ms, without a cache "
+        f"{figures['ttft_ms_p50_no_cache']} ms.",
+    ]
+    return _say(figures, lines, as_json=options.json)
+
+
+def trace_replay(*, trace: Path, pages: Positive = 3_200_000, curve: Counts = (), json: Flag = False) -> int:
+    """Replay a recorded trace of prompts against the cache's eviction policy, with the trace's own clock.
+
+    Parameters
+    ----------
+    trace
+        JSONL file of {"timestamp": ms, "input_length": tokens, "hash_ids": [...]}, a name for every 512 tokens.
+    pages
+        Room of the cache, in pages of 16 tokens.
+    curve
+        Other sizes to report too.
+    json
+        Print the report as JSON.
+    """
+    from forebay.bench.trace_replay import read_trace, replay
+
+    figures = replay(read_trace(trace), pages, curve)
+    lines = [f"{figures['requests']:,} requests; a cache without bound has {figures['infinite']:.1%} of their tokens"]
+    lines += [
+        f"  {at['pages']:>10,} pages  {at['hit_rate']:.1%}  (LRU {at['lru']:.1%})"
+        for at in (figures, *figures["curve"])
+    ]
+    return _say(figures, lines, as_json=json)
+
+
+def _folder() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="forebay-bench-")
+
+
+def _options(model: str, options: MoveBenchOptions, folder: str | None = None, **more: Any) -> Any:
+    from forebay.engine import WorkerOptions
+
+    return WorkerOptions(
+        model=model,
+        dtype=options.dtype,
+        threads=options.threads,
+        kernels=options.kernels,
+        host_pool=None,
+        cache_dir=folder,
+        cache_required=folder is not None,
+        **more,
+    )
+
+
+def _measured(measure: Any) -> dict[str, Any]:
+    """Raises ConfigError for what can't be measured with these lengths."""
+    try:
+        found: dict[str, Any] = measure()
+    except ValueError as error:
+        raise ConfigError(f"This can't be measured: {error}") from error
+    return found
+
+
+def _say(figures: dict[str, Any], lines: list[str], *, as_json: bool) -> int:
+    console.say(json_module.dumps(figures, indent=2) if as_json else "\n".join(lines))
+    return 0

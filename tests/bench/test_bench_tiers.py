@@ -1,0 +1,46 @@
+"""The benchmarks of page moves, on the tiny model: that they measure what they say. Not how fast anything is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from forebay.bench.agents import AgentPlan, replay_agents
+from forebay.bench.tiers import measure_preemption, measure_restore
+from forebay.engine import WorkerOptions
+
+
+def options(model: Path, **more: Any) -> WorkerOptions:
+    return WorkerOptions(model=str(model), dtype="fp32", threads=1, kv_memory=4 << 20, host_pool=8 << 20, **more)
+
+
+def silent(stage: str, share: float) -> None:
+    """Progress that nobody watches."""
+
+
+def test_preemption_copies_a_tail_and_little_more(tiny_llama: Path) -> None:
+    figures = measure_preemption(options(tiny_llama, max_running=1), (100, 200), 6, silent)
+    assert figures["preemptions"] == 12
+    assert set(figures["by_victim_tokens"]) == {"100", "200"}
+    assert 0 < figures["preempt_ms"]["p50"] <= figures["preempt_ms"]["p99"]
+    assert figures["page_bytes"] == 8192
+    assert 0 < figures["copied_bytes_p99"] <= 16 * 8192
+
+
+def test_restore_loads_what_was_computed(tiny_llama: Path, tmp_path: Path) -> None:
+    figures = measure_restore(options(tiny_llama, cache_dir=str(tmp_path), cache_required=True), 400, silent)
+    assert figures["bytes"] == 25 * 8192
+    for tier, limit in (("host", "of_memcpy"), ("disk", "of_raw_read")):
+        assert figures[tier]["gbps"] > 0
+        assert figures[tier][limit] > 0
+    assert figures["recompute_s"] > 0
+
+
+def test_agents_find_their_past_after_a_restart(tiny_llama: Path, tmp_path: Path) -> None:
+    plan = AgentPlan(agents=2, turns=6, system=160, tool=20, answer=8, samples=2)
+    figures = replay_agents(options(tiny_llama, cache_dir=str(tmp_path), cache_required=True), plan, silent)
+    assert figures["input_tokens"] == sum(2 * (160 + 20 * (t + 1) + 8 * t) for t in range(6))
+    assert figures["cached_fraction"] > 0.75
+    assert figures["from_disk_after_restart"] >= 300
+    assert figures["ttft_ms_p50"] > 0
+    assert figures["ttft_ms_p50_no_cache"] > 0
