@@ -83,6 +83,7 @@ class OrderMachine(RuleBasedStateMachine):
             expected = min(self.candidates(tenant), default=(0.0, None))[1]
             assert self.order.least(tenant) == expected
         assert len(self.order) == len(self.here)
+        assert self.order.held == sum(self.holds[page] > 0 for page in self.here)
 
 
 TestOrderMachine = OrderMachine.TestCase

@@ -6,9 +6,7 @@ Payload in extents, names in the index, the running state in the catalog. One th
 
 from __future__ import annotations
 
-import gc
 import logging
-import shutil
 import sqlite3
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -19,13 +17,14 @@ from pathlib import Path
 from forebay.fabric.catalog import Catalog
 from forebay.fabric.compaction import compact, sparse_extent
 from forebay.fabric.errors import TierError
-from forebay.fabric.extents import ExtentFiles, Place
-from forebay.fabric.index import NAME, Index, Record
+from forebay.fabric.extents import EXTENTS, ExtentFiles, Place, runs
+from forebay.fabric.index import Record
 from forebay.fabric.lease import DiskLease
 from forebay.fabric.lock import DirectoryLock
 from forebay.fabric.metrics import Metrics
 from forebay.fabric.pool_layout import aligned
 from forebay.fabric.protocol import StoredPage
+from forebay.fabric.recovery import no_collection, open_index
 from forebay.kv.quota import Quotas
 from forebay.kv.retention import RetentionPolicy
 from forebay.kv.tiers import Where
@@ -33,7 +32,6 @@ from forebay.kv.value import Worth
 
 log = logging.getLogger(__name__)
 
-EXTENTS = "extents"
 _SMALLEST_EXTENT = 1 << 20
 _SPARSE = 0.25
 """A file with less than this share of live bytes is given up for a denser one."""
@@ -69,11 +67,11 @@ class DiskStore:
         self._write = threading.RLock()
         self._metrics = metrics
         self._dropped: list[Record] = []
-        self._index = _open_index(folder, min(1 << 20, limit // 16))
+        self._index = open_index(folder, min(1 << 20, limit // 16))
         smallest = min(_SMALLEST_EXTENT, max(1, limit // 8))
         self._files = make_files(folder / EXTENTS, extent_bytes or max(smallest, limit // 128))
         self._catalog = Catalog(worth or Worth(half_life_s=3600.0), self._classes(retention), quotas or Quotas())
-        with _no_collection():
+        with no_collection():
             self._recover(now)
 
     def _classes(self, given: RetentionPolicy | None) -> RetentionPolicy:
@@ -128,7 +126,7 @@ class DiskStore:
         Returns which ones are right; what a buffer of another one holds is undefined, and that page is dropped.
         """
         right: list[bool] = []
-        for run in _runs(leases):
+        for run in runs([lease.place for lease in leases]):
             arrived = self._read_run(leases[run], buffers[run])
             for lease, buffer in zip(leases[run], buffers[run], strict=True):
                 right.append(lease.check(buffer, min(max(arrived, 0), len(buffer))))
@@ -297,39 +295,3 @@ class DiskStore:
             log.warning("page %s on disk is dropped: %s", record.ref.id.hex()[:16], reason)
             self._metrics.count(corrupt_disk=1)
             self._dropped.append(record)
-
-
-@contextmanager
-def _no_collection() -> Iterator[None]:
-    """Many objects are made that stay: looking for garbage among them again and again would double the time."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
-
-
-def _open_index(folder: Path, log_bytes: int) -> Index:
-    try:
-        return Index(folder, log_bytes=log_bytes)
-    except sqlite3.DatabaseError as error:
-        log.warning("the index of %s is damaged (%s); the cache begins empty", folder, error)
-        for suffix in ("", "-wal", "-shm"):
-            (folder / (NAME + suffix)).unlink(missing_ok=True)
-        shutil.rmtree(folder / EXTENTS)
-        (folder / EXTENTS).mkdir(mode=0o700)
-        return Index(folder, log_bytes=log_bytes)
-
-
-def _runs(leases: Sequence[DiskLease]) -> Iterator[slice]:
-    """Slices of leases whose pages lie one behind the other in one file."""
-    start = 0
-    for i in range(1, len(leases) + 1):
-        if i < len(leases):
-            last, place = leases[i - 1].place, leases[i].place
-            if place.extent == last.extent and place.offset == last.end:
-                continue
-        yield slice(start, i)
-        start = i

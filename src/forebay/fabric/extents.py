@@ -11,7 +11,7 @@ import errno
 import logging
 import os
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -22,6 +22,8 @@ from forebay.fabric.pool_layout import aligned
 log = logging.getLogger(__name__)
 
 _PUNCH_KEEPING_SIZE = 0x02 | 0x01
+EXTENTS = "extents"
+"""The folder of the files, within the cache directory."""
 _MOST_BUFFERS = 512
 """Buffers handed to one system call; Linux allows 1,024."""
 
@@ -200,6 +202,16 @@ class ExtentFiles:
                 fd = os.open(self._path(number), os.O_RDWR | os.O_CLOEXEC)
                 self._fds[number] = fd
             return fd
+
+
+def runs(places: Sequence[Place]) -> Iterator[slice]:
+    """Slices of places that lie one behind the other in one file."""
+    start = 0
+    for i in range(1, len(places) + 1):
+        if i < len(places) and places[i].extent == places[i - 1].extent and places[i].offset == places[i - 1].end:
+            continue
+        yield slice(start, i)
+        start = i
 
 
 def read_record(folder: Path, place: Place) -> bytes:

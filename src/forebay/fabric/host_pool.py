@@ -9,49 +9,18 @@ import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from functools import partial
 
-from blake3 import blake3
-
-from forebay.core.errors import ConfigError
-from forebay.fabric.lease import Lease, Pending, Reservation
-from forebay.fabric.memory import HostMemory, create_memory
-from forebay.fabric.metrics import Metrics
-from forebay.fabric.pool_layout import EMPTY, READY, aligned, data_start, slots_in, write_header
+from forebay.fabric.lease import Lease, Reservation
+from forebay.fabric.memory import HostMemory
+from forebay.fabric.metrics import Metrics, PoolGauges
+from forebay.fabric.slots import SlotPage, Slots
 from forebay.kv.quota import Quotas, Usage
 from forebay.kv.retention import RetentionPolicy
 from forebay.kv.tiers import PageRef, Where
 from forebay.kv.value import ValueOrder, Worth
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(slots=True, eq=False)
-class _Page:
-    ref: PageRef
-    slot: int
-    last_use: float
-    checksum: bytes = b""
-    uses: int = 0
-    leases: int = 0
-    pending: Pending = field(default_factory=Pending)
-    clean: bool = False
-    """The same page is on disk: dropping it from here loses nothing."""
-    gone: bool = False
-    """No longer in the pool; its slot is free once the last lease ends."""
-
-
-@dataclass(frozen=True, slots=True)
-class PoolGauges:
-    """The pool as of now, in pages but for `page_bytes`."""
-
-    page_bytes: int
-    slots: int
-    used: int
-    pinned: int
-    dirty: int
-    """Waiting to be written to disk."""
 
 
 class HostPool:
@@ -71,23 +40,18 @@ class HostPool:
         quotas: Quotas | None = None,
     ) -> None:
         """Raises ConfigError when the memory can't be had or does not hold a page."""
-        slots = slots_in(memory.size, page_bytes)
-        if slots < 1:
-            raise ConfigError(f"A host pool of {memory.size} bytes holds no page of {page_bytes} bytes.")
+        self._slots = Slots(memory, page_bytes)
         self.page_bytes = page_bytes
-        self.slots = slots
-        self._memory = create_memory(memory)
-        self.path = self._memory.path
+        self.slots = self._slots.total
+        self.path = self._slots.path
         """Where other processes of this user map the pool (`PoolReader`)."""
-        self._table = write_header(self._memory.buffer, slots, page_bytes)
         self._metrics = metrics
         self._worth = worth or Worth(half_life_s=60.0)
         self._retention = retention or RetentionPolicy()
         self._usage = Usage(quotas or Quotas())
         self._lock = threading.Lock()
-        self._pages: dict[bytes, _Page] = {}
+        self._pages: dict[bytes, SlotPage] = {}
         self._order = ValueOrder()
-        self._free = list(range(slots - 1, -1, -1))
         self._pins: dict[bytes, int] = {}
         self._dirty: OrderedDict[bytes, None] = OrderedDict()
 
@@ -113,13 +77,13 @@ class HostPool:
             slot = self._free_slot()
             if slot is None:
                 return None
-            page = self._pages[ref.id] = _Page(ref, slot, now, clean=clean)
+            page = self._pages[ref.id] = SlotPage(ref, slot, now, clean=clean)
             self._order.add(ref.id, ref.parent, ref.tenant, self._score(page))
             if not clean:
                 self._hold_pins(page)
             self._order.hold(ref.id)
             self._usage.change(ref.tenant, self.page_bytes)
-        return Reservation(ref, self._bytes(slot), partial(self._commit, page), partial(self._abandon, page))
+        return Reservation(ref, self._slots.memory(slot), partial(self._commit, page), partial(self._abandon, page))
 
     def lease(self, page: bytes, tenant: str) -> Lease | None:
         """The right to read a page; None when this tenant has none of that id here."""
@@ -132,10 +96,9 @@ class HostPool:
         with self._lock:
             for found in filter(None, map(self._pages.get, pages)):
                 found.last_use, found.uses = now, found.uses + 1
-                row = self._table[found.slot]
-                row["last_use"], row["uses"] = now, found.uses
                 self._order.rescore(found.ref.id, self._score(found))
                 self._keep_for(found, retention)
+                self._note(found)
 
     def pin(self, pages: Iterable[bytes]) -> None:
         """Keep these pages, here or on disk, until `unpin`; ones that come later included. Pins count."""
@@ -144,7 +107,7 @@ class HostPool:
                 self._pins[page] = self._pins.get(page, 0) + 1
                 found = self._pages.get(page)
                 if found is not None:
-                    self._table[found.slot]["pins"] = self._pins[page]
+                    self._note(found)
                     if not found.clean:
                         self._order.hold(page)
 
@@ -153,21 +116,18 @@ class HostPool:
         with self._lock:
             for page in pages:
                 self._pins[page] -= 1
-                left = self._pins[page] or self._pins.pop(page)
+                if not self._pins[page]:
+                    del self._pins[page]
                 found = self._pages.get(page)
                 if found is not None:
-                    self._table[found.slot]["pins"] = left
+                    self._note(found)
                     if not found.clean:
                         self._order.release(page)
 
     def room(self) -> int:
-        """How many pages could be reserved now: free slots, and slots of pages that may go. O(pages)."""
+        """How many pages could be reserved now: free slots, and slots of pages that may go."""
         with self._lock:
-            kept = sum(
-                bool(page.leases) or not page.pending.done or (not page.clean and page.ref.id in self._pins)
-                for page in self._pages.values()
-            )
-            return len(self._free) + len(self._pages) - kept
+            return self._slots.free + len(self._pages) - self._order.held
 
     def take_dirty(self, limit: int) -> list[Lease]:
         """Up to `limit` pages that should be on disk, oldest request first, leased for the copy."""
@@ -217,7 +177,7 @@ class HostPool:
         """Counts as of now."""
         with self._lock:
             pinned = sum(page in self._pins for page in self._pages)
-            used = self.slots - len(self._free)
+            used = self.slots - self._slots.free
             return PoolGauges(self.page_bytes, self.slots, used, pinned, len(self._dirty))
 
     def pages(self) -> list[tuple[bytes, str]]:
@@ -228,10 +188,7 @@ class HostPool:
     def check(self) -> list[str]:
         """Recount slots, holds and bytes; empty when all is well."""
         with self._lock:
-            live = [found.slot for found in self._pages.values()]
-            found = [] if len(set(live)) == len(live) else ["two pages share a slot"]
-            if set(live) & set(self._free):
-                found.append("a slot is free and in use")
+            found = self._slots.check([page.slot for page in self._pages.values()])
             if len(self._order) != len(self._pages):
                 found.append(f"{len(self._order)} pages are ordered, {len(self._pages)} are here")
             held = sum(self._usage.held(tenant) for tenant in {page.ref.tenant for page in self._pages.values()})
@@ -241,25 +198,23 @@ class HostPool:
 
     def close(self) -> None:
         """Give the memory back. Leases must have ended."""
-        del self._table
-        self._memory.close()
+        self._slots.close()
 
-    def _bytes(self, slot: int) -> memoryview:
-        start = data_start(self.slots) + slot * aligned(self.page_bytes)
-        return self._memory.buffer[start : start + self.page_bytes]
+    def _note(self, page: SlotPage) -> None:
+        pins = self._pins.get(page.ref.id, 0)
+        self._slots.note(page.slot, last_use=page.last_use, uses=page.uses, pins=pins, retention=page.ref.retention)
 
-    def _score(self, page: _Page) -> float:
+    def _score(self, page: SlotPage) -> float:
         return self._worth.score(page.last_use, page.uses, page.ref.end, self.page_bytes)
 
-    def _spillable(self, page: _Page) -> bool:
+    def _spillable(self, page: SlotPage) -> bool:
         return page.pending.done and not page.clean
 
-    def _keep_for(self, page: _Page, retention: str) -> None:
+    def _keep_for(self, page: SlotPage, retention: str) -> None:
         kept = self._retention.longer(page.ref.retention, retention)
         if kept != page.ref.retention:
             ref = page.ref
             page.ref = PageRef(ref.id, ref.parent, ref.tenant, kept, ref.end)
-            self._table[page.slot]["retention"] = kept.encode()
             if self._spillable(page):
                 self._dirty[ref.id] = None
 
@@ -273,36 +228,36 @@ class HostPool:
         return True
 
     def _free_slot(self) -> int | None:
-        if not self._free:
+        if not self._slots.free:
             victim = self._order.least()
             if victim is None:
                 return None
             self._remove(self._pages[victim])
             self._metrics.count(evicted_host_room=1)
-        return self._free.pop()
+        return self._slots.take()
 
-    def _hold_pins(self, page: _Page) -> None:
+    def _hold_pins(self, page: SlotPage) -> None:
         for _ in range(self._pins.get(page.ref.id, 0)):
             self._order.hold(page.ref.id)
 
-    def _lease(self, page: _Page) -> Lease:
+    def _lease(self, page: SlotPage) -> Lease:
         page.leases += 1
         self._order.hold(page.ref.id)
         pending = None if page.pending.done else page.pending
         end = partial(self._end_lease, page)
         return Lease(
-            page.ref, self._bytes(page.slot), lambda: page.checksum, pending, end, partial(self._corrupt, page)
+            page.ref, self._slots.memory(page.slot), lambda: page.checksum, pending, end, partial(self._corrupt, page)
         )
 
-    def _end_lease(self, page: _Page) -> None:
+    def _end_lease(self, page: SlotPage) -> None:
         with self._lock:
             page.leases -= 1
             if not page.gone:
                 self._order.release(page.ref.id)
             elif not page.leases and page.pending.done:
-                self._free.append(page.slot)
+                self._slots.give_back(page.slot)
 
-    def _commit(self, page: _Page, checksum: bytes) -> None:
+    def _commit(self, page: SlotPage, checksum: bytes) -> None:
         with self._lock:
             page.checksum = checksum
             page.pending.finish(failed=page.gone)
@@ -310,11 +265,12 @@ class HostPool:
                 self._give_back(page)
                 return
             self._order.release(page.ref.id)
-            self._write_row(page)
+            self._note(page)
+            self._slots.publish(page.slot, page.ref, checksum)
             if self._retention.stored(page.ref.retention) and not page.clean:
                 self._dirty[page.ref.id] = None
 
-    def _abandon(self, page: _Page) -> None:
+    def _abandon(self, page: SlotPage) -> None:
         with self._lock:
             page.pending.finish(failed=True)
             if page.gone:
@@ -322,32 +278,20 @@ class HostPool:
             else:
                 self._remove(page)
 
-    def _write_row(self, page: _Page) -> None:
-        ref, row = page.ref, self._table[page.slot]
-        for name, value in (
-            ("id", ref.id),
-            ("checksum", page.checksum),
-            ("tenant", blake3(ref.tenant.encode()).digest()),
-        ):
-            row[name] = value
-        row["last_use"], row["uses"], row["retention"] = page.last_use, page.uses, ref.retention.encode()
-        row["pins"] = self._pins.get(ref.id, 0)
-        row["state"] = READY
-
-    def _remove(self, page: _Page) -> None:
+    def _remove(self, page: SlotPage) -> None:
         page.gone = True
         del self._pages[page.ref.id]
         self._order.remove(page.ref.id)
         self._dirty.pop(page.ref.id, None)
         self._usage.change(page.ref.tenant, -self.page_bytes)
-        self._table[page.slot]["state"] = EMPTY
+        self._slots.hide(page.slot)
         self._give_back(page)
 
-    def _give_back(self, page: _Page) -> None:
+    def _give_back(self, page: SlotPage) -> None:
         if not page.leases and page.pending.done:
-            self._free.append(page.slot)
+            self._slots.give_back(page.slot)
 
-    def _corrupt(self, page: _Page) -> None:
+    def _corrupt(self, page: SlotPage) -> None:
         with self._lock:
             if page.gone:
                 return

@@ -13,8 +13,7 @@ from typing import Any
 
 from forebay.core.errors import ConfigError
 from forebay.fabric.checksum import page_checksum
-from forebay.fabric.disk_store import EXTENTS
-from forebay.fabric.extents import read_record
+from forebay.fabric.extents import EXTENTS, read_record
 from forebay.fabric.index import NAME, Index, Record
 
 

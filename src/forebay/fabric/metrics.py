@@ -49,6 +49,18 @@ class TierCounters:
     corrupt_disk: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class PoolGauges:
+    """The pool as of now, in pages but for `page_bytes`."""
+
+    page_bytes: int
+    slots: int
+    used: int
+    pinned: int
+    dirty: int
+    """Waiting to be written to disk."""
+
+
 class Metrics:
     """The counters of one set of tiers, changed by several threads."""
 

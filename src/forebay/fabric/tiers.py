@@ -13,10 +13,10 @@ from types import TracebackType
 from typing import Self
 
 from forebay.fabric.disk_store import DiskStore
-from forebay.fabric.host_pool import HostPool, PoolGauges
+from forebay.fabric.host_pool import HostPool
 from forebay.fabric.jobs import Completion
 from forebay.fabric.memory import HostMemory
-from forebay.fabric.metrics import Metrics, TierCounters
+from forebay.fabric.metrics import Metrics, PoolGauges, TierCounters
 from forebay.fabric.mover import Mover
 from forebay.fabric.pacer import Pacer, copy_speed
 from forebay.kv.quota import Quotas

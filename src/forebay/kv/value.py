@@ -47,6 +47,8 @@ class ValueOrder:
     """
 
     def __init__(self) -> None:
+        self.held = 0
+        """How many pages are held."""
         self._entries: dict[bytes, _Entry] = {}
         self._children: dict[bytes, int] = {}
         self._heaps: dict[str, list[tuple[float, bytes]]] = {}
@@ -80,7 +82,9 @@ class ValueOrder:
 
     def hold(self, page: bytes) -> None:
         """The page must stay until `release` was called as often as `hold`."""
-        self._entries[page].holds += 1
+        entry = self._entries[page]
+        self.held += not entry.holds
+        entry.holds += 1
 
     def release(self, page: bytes) -> None:
         """One hold less. Raises ValueError when there is none."""
@@ -88,11 +92,14 @@ class ValueOrder:
         if not entry.holds:
             raise ValueError(f"page {page.hex()} is not held")
         entry.holds -= 1
+        self.held -= not entry.holds
         self._queue(page)
 
     def remove(self, page: bytes) -> None:
         """The page is gone, whether it was free to go or not."""
-        parent = self._entries.pop(page).parent
+        entry = self._entries.pop(page)
+        self.held -= entry.holds > 0
+        parent = entry.parent
         left = self._children[parent] - 1
         if left:
             self._children[parent] = left
