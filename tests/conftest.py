@@ -6,6 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from forebay.engine.threads import set_thread_defaults
+
+set_thread_defaults()
+
 
 @pytest.fixture(scope="session")
 def tiny_llama(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -7,8 +7,8 @@ from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from forebay.core.errors import ForebayError
-from forebay.core.messages import ModelInfo, TokenLogprobs, TokenOutput, TopLogprob, WorkerStats
+from forebay.core.errors import EngineUnavailableError, ForebayError
+from forebay.core.messages import IntegrityReport, ModelInfo, TokenLogprobs, TokenOutput, TopLogprob, WorkerStats
 from forebay.core.request import FinishReason, GenerateRequest
 from forebay.recipe import Recipe
 
@@ -54,6 +54,12 @@ class FakeRouter:
         fresh = FakeRouter(self.recipe, **fields)
         fresh.on_stats = self.on_stats
         vars(self).update(vars(fresh))
+
+    async def check_integrity(self) -> IntegrityReport:
+        """All is well, while there is an engine."""
+        if not self.healthy:
+            raise EngineUnavailableError("The engine is not there.")
+        return IntegrityReport(id=0, problems=[], pages_total=8, pages_used=0, pages_cached=3, sequences=0)
 
     async def generate(self, request: GenerateRequest) -> AsyncGenerator[TokenOutput, None]:
         """The answer, one token an output."""

@@ -135,7 +135,7 @@ def test_server_with_keys(start: Callable[..., Live], key_file: Path) -> None:
     live = start(ApiConfig(api_keys=("plain",), api_key_file=key_file))
     for path in ("/health", "/ping", "/metrics", "/docs", "/openapi.json"):
         assert live.http.get(path).status_code == 200
-    for path in ("/v1/models", "/version", "/nowhere"):
+    for path in ("/v1/models", "/version", "/integrity", "/nowhere"):
         answer = live.http.get(path, headers={"authorization": "Bearer wrong"})
         assert (answer.status_code, answer.json()["error"]["code"]) == (401, "invalid_api_key")
         assert answer.headers["www-authenticate"] == "Bearer"

@@ -54,6 +54,7 @@ def test_no_engine_is_503_everywhere(start: Callable[..., Live], path: str, body
     assert "secret" not in error_of(answer)["message"]
     assert live.http.get("/health").status_code == 503
     assert live.http.get("/ping").status_code == 503
+    assert live.http.get("/integrity").status_code == 503
 
 
 @pytest.mark.parametrize(("path", "body"), PATHS)

@@ -14,7 +14,7 @@ from forebay.api.generation import Delta, Finish, Generation, collect, run_all
 from forebay.api.metrics import ApiMetrics
 from forebay.api.observe import RequestObserver
 from forebay.core.errors import EngineUnavailableError, OverloadedError
-from forebay.core.messages import ModelInfo, TokenLogprobs, TokenOutput, WorkerStats
+from forebay.core.messages import IntegrityReport, ModelInfo, TokenLogprobs, TokenOutput, WorkerStats
 from forebay.core.request import FinishReason, GenerateRequest, SamplingParams
 from forebay.recipe import Recipe
 
@@ -34,6 +34,9 @@ class Script:
         for output in self.outputs:
             self.taken += 1
             yield output
+
+    async def check_integrity(self) -> IntegrityReport:
+        raise NotImplementedError
 
 
 def generation(recipe: Recipe, stop: Sequence[str] = (), n: int = 1, stops: tuple[int, ...] = (2,)) -> Generation:

@@ -1,4 +1,4 @@
-"""GET /health, /ping and /version: what probes ask. No key is needed for the first two."""
+"""GET /health, /ping, /version and /integrity: what probes and operators ask. No key is needed for the first two."""
 
 from __future__ import annotations
 
@@ -34,5 +34,10 @@ def health_routes(service: Service) -> APIRouter:
     async def version() -> Response:
         """The server's version."""
         return json_response({"version": __version__})
+
+    @routes.get("/integrity", responses=ERRORS, response_model=None)
+    async def integrity() -> Response:
+        """Has the engine recount its KV pages between two steps; `problems` is empty when each is accounted for."""
+        return json_response(await service.router.check_integrity())
 
     return routes

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Protocol
 
-from forebay.core.messages import ModelInfo, TokenOutput, WorkerStats
+from forebay.core.messages import IntegrityReport, ModelInfo, TokenOutput, WorkerStats
 from forebay.core.prompt import Prompt
 from forebay.core.request import GenerateRequest
 from forebay.recipe import Conversation, Detokenizer
@@ -30,6 +30,9 @@ class RouterPort(Protocol):
 
         Raises OverloadedError, EngineUnavailableError, ContextLengthError.
         """
+
+    async def check_integrity(self) -> IntegrityReport:
+        """The worker's recount of its pages. Raises EngineUnavailableError when it does not answer."""
 
 
 class RecipePort(Protocol):

@@ -184,6 +184,9 @@ def engine(model: str = DEFAULT_MODEL, *, options: EngineBenchOptions = _ENGINE)
     model
         As for forebay serve.
     """
+    from forebay.engine.threads import set_thread_defaults
+
+    set_thread_defaults()
     from forebay.cli.bench_engine import run
 
     return run(model, options)

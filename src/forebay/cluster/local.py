@@ -15,6 +15,7 @@ import msgspec
 
 from forebay.core.errors import EngineUnavailableError
 from forebay.engine import WorkerOptions
+from forebay.engine.threads import THREAD_SETTINGS
 from forebay.router import Router, WorkerLink
 
 _GRACE_S = 2.0
@@ -67,7 +68,7 @@ async def _start(address: str, options: WorkerOptions) -> Process:
         stdin=asyncio.subprocess.PIPE,
         stdout=sys.stderr.fileno() if _has_fileno() else None,
         start_new_session=True,
-        env=os.environ | {"TOKENIZERS_PARALLELISM": "false"},
+        env=THREAD_SETTINGS | os.environ,
     )
 
 
