@@ -6,17 +6,21 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
+from threading import Lock
 from typing import Literal
 
-from forebay.core.errors import InvalidRequestError
+from forebay.core.errors import InvalidRequestError, UnsupportedModelError
 from forebay.core.gguf import read_gguf
+from forebay.core.grammar import GrammarSpec
 from forebay.core.prompt import Origin, Prompt
 from forebay.recipe.conversation import Conversation, check_conversation
 from forebay.recipe.delimiters import Delimiters, plain_delimiters
 from forebay.recipe.detokenizer import Detokenizer
 from forebay.recipe.encoder import PromptEncoder
 from forebay.recipe.gguf_tokenizer import gguf_parts
+from forebay.recipe.grammar import GrammarCompiler, grammar_tokens
 from forebay.recipe.hf_tokenizer import hf_parts
+from forebay.recipe.parsers import ParserSpec
 from forebay.recipe.pieces import Text
 from forebay.recipe.selection import choose_template, sample_pieces, turn_end
 from forebay.recipe.selftest import check_text_is_plain
@@ -40,6 +44,10 @@ class Recipe:
         self.stop_token_ids: tuple[int, ...] = tuple(dict.fromkeys([*parts.stop_ids, *([] if end is None else [end])]))
         self.knows_thinking = "enable_thinking" in (parts.chat_template or "")
         """Whether the chat template has a switch for reasoning."""
+        self.parsers = ParserSpec.of(self.template_name, self._vocabulary, parts.chat_template)
+        """How this model's answers are read: reasoning, text, tool calls."""
+        self._grammars: GrammarCompiler | None = None
+        self._grammar_lock = Lock()
 
     @classmethod
     def load(cls, path: Path, kind: Literal["gguf", "hf"]) -> Recipe:
@@ -74,6 +82,19 @@ class Recipe:
     def encode_text(self, text: str) -> Prompt:
         """The prompt that continues bare text: BOS if the model expects one, then the text, all of it plain."""
         return self._encoder.encode([Text(text, Origin.USER)])
+
+    def check_grammar(self, grammar: GrammarSpec, param: str | None = None) -> None:
+        """Raise InvalidRequestError, for `param`, when answers of this model can't be held to a grammar.
+
+        Blocking: compiling may take a tenth of a second, and the first call reads the vocabulary, about a second.
+        """
+        with self._grammar_lock:
+            if self._grammars is None:
+                try:
+                    self._grammars = GrammarCompiler(grammar_tokens(self._vocabulary, self.stop_token_ids))
+                except UnsupportedModelError as error:
+                    raise InvalidRequestError(str(error), param) from error
+        self._grammars.check(grammar, param)
 
     def plain_ids(self, text: str) -> list[int]:
         """The ids of bare text, with no BOS and no control token."""
