@@ -1,4 +1,10 @@
-"""Conversations to token ids with provenance, and token ids back to text. It knows nothing of HTTP or of the engine."""
+"""Conversations to token ids with provenance, and token ids back to text. It knows nothing of HTTP or of the engine.
+
+What it promises: no text of a request ever becomes a control token. Text goes through a tokenizer that knows none
+(`vocabulary.py`), structure goes in by id (`pieces.py`), and what cannot be proved when a model is loaded
+(`selftest.py`, `jinja/verify.py`, `delimiters.py`) keeps the model from being served. What it does not promise: that a
+model is not persuaded by what text says.
+"""
 
 from forebay.recipe.conversation import Conversation, Message
 from forebay.recipe.detokenizer import Detokenizer

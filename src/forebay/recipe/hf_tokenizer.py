@@ -59,12 +59,9 @@ def _tokenizer(folder: Path) -> Tokenizer:
             "The model's folder has no tokenizer.json; other tokenizer files are not supported."
         )
     try:
-        tokenizer = Tokenizer.from_file(str(path))
+        return Tokenizer.from_file(str(path))
     except Exception as error:  # the library raises nothing narrower
         raise UnsupportedModelError(f"The model's tokenizer.json can't be read: {error}") from error
-    tokenizer.no_truncation()
-    tokenizer.no_padding()
-    return tokenizer
 
 
 def _chat_template(folder: Path, config: Mapping[str, Any]) -> str | None:
