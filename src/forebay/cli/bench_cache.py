@@ -116,7 +116,7 @@ def agent_replay(
     return _say(figures, lines, as_json=options.json)
 
 
-def trace_replay(*, trace: Path, pages: Positive = 3_200_000, curve: Counts = (), json: Flag = False) -> int:
+def trace_replay(*, trace: Path, pages: Positive = 1_600_000, curve: Counts = (), json: Flag = False) -> int:
     """Replay a recorded trace of prompts against the cache's eviction policy, with the trace's own clock.
 
     Parameters

@@ -27,12 +27,12 @@ def parse_pool(text: str) -> HostPool:
 
     Raises ValueError saying what is understood.
     """
-    size, *rest = text.split(",")
-    given = dict(part.split("=", 1) for part in rest if "=" in part)
-    if len(given) < len(rest) or given.keys() - {"path", "numa"} or not given.get("numa", "0").isdigit():
-        raise ValueError(f"{text!r} is no host pool; write SIZE, SIZE,path=PATH or SIZE,numa=NODE.")
-    path, numa = given.get("path"), given.get("numa")
-    return HostPool(parse_size_or_zero(size), Path(path) if path else None, int(numa) if numa else None)
+    from forebay.cli.host_pool import parse_host_pool
+
+    if text.strip() == "0":
+        return HostPool(0)
+    memory = parse_host_pool(text)
+    return HostPool(memory.size, memory.path, memory.numa)
 
 
 def parse_size_or_zero(text: str) -> int:

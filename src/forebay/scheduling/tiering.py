@@ -11,6 +11,7 @@ from itertools import islice
 from forebay.core.messages import TierStats
 from forebay.kv import PAGE_TOKENS, KvBook, page_id
 from forebay.kv.moves import Below, Load, PagePlan, Save
+from forebay.kv.retention import NONE
 from forebay.kv.tiers import PageRef, Where
 from forebay.scheduling.sequence import Sequence
 
@@ -244,14 +245,15 @@ class Tiering:
         return PageRef(page, parent, sequence.tenant, self._class(sequence), (i + 1) * PAGE_TOKENS)
 
     def _tail(self, sequence: Sequence, tokens: int) -> PageRef | None:
-        """The partly filled page at the end of the first `tokens` tokens, if there is one."""
+        """The partly filled page at the end of the first `tokens` tokens, if there is one. Nobody else can use it: it
+        goes to disk only when the host pool is full."""
         full, rest = divmod(tokens, PAGE_TOKENS)
         if not rest:
             return None
         pages = sequence.pages
         parent = pages.id_at(full - 1, sequence.all_ids) if full else pages.root
         ids = list(islice(sequence.all_ids, full * PAGE_TOKENS, tokens))
-        return PageRef(page_id(parent, ids), parent, sequence.tenant, self._class(sequence), tokens)
+        return PageRef(page_id(parent, ids), parent, sequence.tenant, NONE, tokens)
 
     def _class(self, sequence: Sequence) -> str:
         return sequence.request.retention or self._retention
