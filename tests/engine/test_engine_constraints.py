@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema_rs
+import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -186,6 +187,15 @@ def test_a_complete_answer_can_only_end(engine: Engine, answers: Answers, stop: 
     answers.run(engine)
     assert set(answers.ids["r", 0][2:]) <= set(stop)
     assert answers.text("r") == "ab"
+
+
+def test_the_grammar_goes_before_the_minimum_length(engine: Engine, answers: Answers, stop: tuple[int, ...]) -> None:
+    request = ask("r", GrammarSpec("regex", "ab"), stop=stop)
+    sampling = msgspec.structs.replace(request.sampling, min_tokens=6)
+    engine.submit(msgspec.structs.replace(request, sampling=sampling))
+    answers.run(engine)
+    assert (answers.text("r"), answers.end("r")) == ("ab", FinishReason.STOP)
+    assert len(answers.ids["r", 0]) == 7
 
 
 def test_a_grammar_that_does_not_compile_is_answered_with_an_error(

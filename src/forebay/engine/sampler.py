@@ -45,15 +45,19 @@ def sample(logits: Tensor, draws: Sequence[Draw]) -> list[int]:
     """Draw one token for each of `draws` from `logits` fp32 [M, V]. The logits are left as they are."""
     if not draws:
         return []
-    edited = logits
-    if any(_edits(draw) for draw in draws) or [draw.row for draw in draws] != list(range(len(logits))):
-        edited = logits[torch.tensor([draw.row for draw in draws])]
-        for row, draw in zip(edited, draws, strict=True):
-            _edit(row, draw)
-    tokens = edited.argmax(dim=-1).tolist()
+    rows = [draw.row for draw in draws]
+    taken = logits if rows == list(range(len(logits))) else logits[torch.tensor(rows)]
+    edited = {i: _edited(taken[i], draw) for i, draw in enumerate(draws) if _edits(draw)}
+    tokens = taken.argmax(dim=-1).tolist()
+    for i, row in edited.items():
+        tokens[i] = int(row.argmax())
     random = [i for i, draw in enumerate(draws) if draw.sampling.temperature > 0]
     if random:
-        for i, token in zip(random, _draw_random(edited[random], [draws[i] for i in random]), strict=True):
+        wanted = taken[random]
+        for place, i in enumerate(random):
+            if i in edited:
+                wanted[place] = edited[i]
+        for i, token in zip(random, _draw_random(wanted, [draws[i] for i in random]), strict=True):
             tokens[i] = token
     return tokens
 
@@ -70,8 +74,9 @@ def _edits(draw: Draw) -> bool:
     )
 
 
-def _edit(row: Tensor, draw: Draw) -> None:
-    """Apply bias, penalties, the grammar and the minimum length to one row [V], in place."""
+def _edited(row: Tensor, draw: Draw) -> Tensor:
+    """A copy of one row [V] with penalties, bias, the grammar and the minimum length."""
+    row = row.clone()
     params = draw.sampling
     if params.repetition_penalty != 1.0 and (draw.prompt_ids or draw.output_ids):
         seen = torch.tensor([*draw.prompt_ids, *draw.output_ids])
@@ -88,6 +93,7 @@ def _edit(row: Tensor, draw: Draw) -> None:
         row.masked_fill_(~draw.allowed[: len(row)], -torch.inf)
     if len(draw.output_ids) < params.min_tokens and params.stop_token_ids:
         _forbid(row, params.stop_token_ids)
+    return row
 
 
 def _forbid(row: Tensor, tokens: Sequence[int]) -> None:
