@@ -188,6 +188,20 @@ def test_a_damaged_page_is_dropped_counted_and_never_read(device: Device, caplog
     pool.close()
 
 
+def test_the_slot_of_a_dropped_page_is_free_after_its_last_lease(device: Device) -> None:
+    pool = make_pool(1)
+    put(pool, ref(1), device)
+    leases = [lease for _ in range(2) if (lease := pool.lease(name(1), "t"))]
+    pool.drop(name(1))
+    for lease in leases:
+        assert not put(pool, ref(2), device)
+        assert bytes(lease.view()) == content(name(1))
+        lease.release()
+    assert put(pool, ref(2), device)
+    assert pool.gauges().used == 1
+    pool.close()
+
+
 def test_quotas_make_a_tenant_give_up_its_own_pages(device: Device) -> None:
     pool = make_pool(4, quotas=Quotas(default=2 * PAGE))
     for i in range(2):

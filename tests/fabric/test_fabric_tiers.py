@@ -12,7 +12,7 @@ import pytest
 from tests.fabric.fabric_pages import PAGE, Device, chain, content, make_pool, put, ref
 
 from forebay.fabric.disk_store import DiskStore
-from forebay.fabric.faults import Fault, FaultyExtents, damage_pool
+from forebay.fabric.faults import Fault, FaultyExtents, damage_file, damage_pool
 from forebay.fabric.host_pool import HostPool
 from forebay.fabric.jobs import Completion, Loaded, Saved
 from forebay.fabric.memory import HostMemory
@@ -230,6 +230,35 @@ def test_a_full_host_pool_cascades_pinned_pages_to_disk(open_tiers: Callable[...
         assert done.pages == 3
         tiers.unpin(ids(victims))
     assert tiers.check() == []
+
+
+def test_a_pinned_page_that_the_disk_lost_stays_in_memory(open_tiers: Callable[..., KvTiers], clock: Clock) -> None:
+    device = Device(8)
+    tiers = open_tiers(slots=2)
+    kept, others = ref("kept"), [ref(f"x{i}", retention="none") for i in range(4)]
+    save(tiers, device, [kept])
+    eventually(lambda: tiers.gauges().disk_pages == 1)
+    assert tiers._disk is not None
+    tiers._disk.clear()
+    clock.now += 1000.0
+    tiers.pin([kept.id])
+    save(tiers, device, others[:1])
+    save(tiers, device, others[1:2])
+    assert tiers.lookup([kept.id], "t").count(Where.HOST) == 1
+    tiers.unpin([kept.id])
+
+
+def test_a_page_damaged_on_disk_is_written_there_again(open_tiers: Callable[..., KvTiers], tmp_path: Path) -> None:
+    device, pages = Device(2), chain(1)
+    tiers = open_tiers(verify_at_rest=True)
+    save(tiers, device, pages)
+    eventually(lambda: tiers.gauges().disk_pages == 1)
+    (extent,) = tmp_path.rglob("*.kv")
+    damage_file(extent, 7)
+    eventually(lambda: tiers.counters().corrupt_disk == 1)
+    eventually(lambda: tiers.counters().spilled == 2)
+    tiers.close()
+    assert load(open_tiers(), device, pages, 1).pages == 1
 
 
 def test_clear_forgets_every_tier(open_tiers: Callable[..., KvTiers]) -> None:

@@ -52,11 +52,13 @@ class DiskStore:
         quotas: Quotas | None = None,
         extent_bytes: int | None = None,
         make_files: Callable[[Path, int], ExtentFiles] = ExtentFiles,
+        on_drop: Callable[[bytes], None] = lambda _: None,
     ) -> None:
         """Open the store in `folder` (made if need be, for this user only), holding at most `limit` bytes of disk.
 
-        `retention` None takes the classes that the store was last opened with. A store that is larger is cut down; one
-        whose index is damaged begins empty. Raises ConfigError when another server uses it or its format is another.
+        `retention` None takes the classes that the store was last opened with; `on_drop` hears of each bad page. What is
+        beyond the limit goes; a store whose index is damaged begins empty. Raises ConfigError when another server uses
+        it or its format is another.
         """
         self.folder = folder
         self.limit = limit
@@ -67,6 +69,7 @@ class DiskStore:
         self._write = threading.RLock()
         self._metrics = metrics
         self._dropped: list[Record] = []
+        self._on_drop = on_drop
         self._index = open_index(folder, min(1 << 20, limit // 16))
         smallest = min(_SMALLEST_EXTENT, max(1, limit // 8))
         self._files = make_files(folder / EXTENTS, extent_bytes or max(smallest, limit // 128))
@@ -295,3 +298,4 @@ class DiskStore:
             log.warning("page %s on disk is dropped: %s", record.ref.id.hex()[:16], reason)
             self._metrics.count(corrupt_disk=1)
             self._dropped.append(record)
+            self._on_drop(record.ref.id)

@@ -145,12 +145,13 @@ class HostPool:
                 found.clean = True
 
     def mark_unclean(self, page: bytes) -> None:
-        """The page is on disk no longer; a pin holds it here again."""
+        """The page is on disk no longer; a pin holds it here again, and its class may send it there again."""
         with self._lock:
             found = self._pages.get(page)
             if found is not None and found.clean:
                 found.clean = False
                 self._hold_pins(found)
+                self._queue_for_disk(found)
 
     def spill_pinned(self) -> int:
         """Ask for a copy on disk of every pinned page, so that their memory may go; returns how many there are."""
@@ -215,8 +216,7 @@ class HostPool:
         if kept != page.ref.retention:
             ref = page.ref
             page.ref = PageRef(ref.id, ref.parent, ref.tenant, kept, ref.end)
-            if self._spillable(page):
-                self._dirty[ref.id] = None
+            self._queue_for_disk(page)
 
     def _within_quota(self, tenant: str) -> bool:
         while self._usage.excess(tenant, self.page_bytes) > 0:
@@ -267,8 +267,11 @@ class HostPool:
             self._order.release(page.ref.id)
             self._note(page)
             self._slots.publish(page.slot, page.ref, checksum)
-            if self._retention.stored(page.ref.retention) and not page.clean:
-                self._dirty[page.ref.id] = None
+            self._queue_for_disk(page)
+
+    def _queue_for_disk(self, page: SlotPage) -> None:
+        if self._spillable(page) and self._retention.stored(page.ref.retention):
+            self._dirty[page.ref.id] = None
 
     def _abandon(self, page: SlotPage) -> None:
         with self._lock:

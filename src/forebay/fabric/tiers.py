@@ -91,6 +91,7 @@ class KvTiers:
             self._clock(),
             retention=self.retention,
             quotas=config.disk_quotas,
+            on_drop=self._pool.mark_unclean,
         )
 
     def lookup(self, pages: Iterable[bytes], tenant: str) -> Lookup:
