@@ -272,6 +272,30 @@ def test_a_reader_never_sees_damaged_or_evicted_pages(device: Device) -> None:
     pool.close()
 
 
+def test_a_file_that_is_there_already_is_left_alone(tmp_path: Path) -> None:
+    precious = tmp_path / "precious"
+    precious.write_bytes(b"mine")
+    with pytest.raises(ConfigError, match="File exists"):
+        HostPool(HostMemory(1 << 20, path=precious), PAGE, Metrics())
+    assert precious.read_bytes() == b"mine"
+
+
+def test_files_of_killed_servers_are_removed_and_those_of_others_are_not(tmp_path: Path) -> None:
+    (tmp_path / "forebay-kv-1").write_bytes(b"left behind")
+    first = HostPool(HostMemory(1 << 20, path=tmp_path), PAGE, Metrics())
+    moved = first.path.rename(tmp_path / "forebay-kv-2")
+    second = HostPool(HostMemory(1 << 20, path=tmp_path), PAGE, Metrics())
+    assert sorted(tmp_path.iterdir()) == sorted([moved, second.path])
+    second.close()
+    first.close()
+
+
+def test_a_numa_node_is_a_wish(caplog: pytest.LogCaptureFixture) -> None:
+    pool = HostPool(HostMemory(1 << 20, numa=1000), PAGE, Metrics())
+    assert "NUMA node 1000" in caplog.text
+    pool.close()
+
+
 def test_a_path_that_is_no_place_for_memory_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="can't have"):
         HostPool(HostMemory(1 << 20, path=tmp_path / "missing" / "file"), PAGE, Metrics())

@@ -56,9 +56,9 @@ class DiskStore:
     ) -> None:
         """Open the store in `folder` (made if need be, for this user only), holding at most `limit` bytes of disk.
 
-        `retention` None takes the classes that the store was last opened with; `on_drop` hears of each bad page. What is
-        beyond the limit goes; a store whose index is damaged begins empty. Raises ConfigError when another server uses
-        it or its format is another.
+        `retention` None takes the classes that the store was last opened with; `on_drop` hears of each bad page. What
+        is beyond the limit goes; a store whose index is damaged begins empty. Raises ConfigError when another server
+        uses it or its format is another.
         """
         self.folder = folder
         self.limit = limit

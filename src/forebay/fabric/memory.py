@@ -7,11 +7,11 @@ however that ends. Others of the same user map it through the path that `SharedM
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import logging
 import mmap
 import os
 import platform
-import stat
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from forebay.core.errors import ConfigError
 
 log = logging.getLogger(__name__)
 
+_NAME = "forebay-kv-"
 _HUGE = 2 << 20
 _MPOL_BIND = 2
 _MBIND = {"x86_64": 237, "aarch64": 235}
@@ -31,7 +32,7 @@ class HostMemory:
     size: int
     """Bytes; rounded up to whole huge pages for a `path`."""
     path: Path | None = None
-    """A folder to put the file in (such as a hugetlbfs mount), a file to create, or a device (/dev/dax0.0)."""
+    """A folder to put a file in (such as a hugetlbfs mount), a file not there yet, or a device (/dev/dax0.0)."""
     numa: int | None = None
     """The NUMA node that the memory should come from, where the system can say so."""
 
@@ -81,14 +82,16 @@ def create_memory(wanted: HostMemory) -> SharedMemory:
 
 
 def _create_at(path: Path, size: int) -> SharedMemory:
-    if path.is_dir():
-        path /= f"forebay-kv-{os.getpid()}"
     try:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        if path.is_dir():
+            _remove_leftovers(path)
+            path /= f"{_NAME}{os.getpid()}"
+        device = path.is_char_device()
+        flags = os.O_RDWR | os.O_CLOEXEC
+        fd = os.open(path, flags if device else flags | os.O_CREAT | os.O_EXCL, 0o600)
         try:
-            device = stat.S_ISCHR(os.fstat(fd).st_mode)
             if not device:
-                os.fchmod(fd, 0o600)
+                fcntl.flock(fd, fcntl.LOCK_EX)
                 os.ftruncate(fd, size)
             return SharedMemory(fd, size, path, unlink=not device)
         except OSError:
@@ -96,6 +99,19 @@ def _create_at(path: Path, size: int) -> SharedMemory:
             raise
     except (OSError, ValueError) as error:
         raise ConfigError(f"The host pool can't have {size} bytes at {path}: {error}.") from error
+
+
+def _remove_leftovers(folder: Path) -> None:
+    """Files of servers that were killed: nobody holds their locks."""
+    for path in folder.glob(f"{_NAME}*"):
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            path.unlink()
+        except BlockingIOError:
+            continue
+        finally:
+            os.close(fd)
 
 
 def open_memory(path: Path) -> memoryview:
