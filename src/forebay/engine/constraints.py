@@ -74,7 +74,7 @@ class Constraints:
         key = (draw.request_id, draw.choice)
         matcher = self._matchers.get(key)
         if matcher is None:
-            matcher = self._matchers[key] = self._compiler.matcher(spec)
+            matcher = self._matchers[key] = self._compiler.matcher(spec, draw.sampling.stop_token_ids)
         matcher.follow(draw.output_ids)
         return matcher
 

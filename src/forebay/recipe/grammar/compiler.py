@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Collection
 from threading import Lock
 from typing import Final
 
@@ -29,7 +30,7 @@ class GrammarCompiler:
         self._bound = kept
         self._lock = Lock()
         self._compiled: OrderedDict[GrammarSpec, LLMatcher] = OrderedDict()
-        self.stop_ids: frozenset[int] = frozenset(tokens.eos_tokens)
+        self._ends: frozenset[int] = frozenset(tokens.eos_tokens)
 
     @property
     def vocab_size(self) -> int:
@@ -42,15 +43,18 @@ class GrammarCompiler:
         with self._lock:
             return list(self._compiled)
 
-    def matcher(self, spec: GrammarSpec, param: str | None = None) -> Matcher:
-        """The beginning of an answer that follows the grammar.
+    def matcher(self, spec: GrammarSpec, stop_ids: Collection[int] = ()) -> Matcher:
+        """The beginning of an answer that follows the grammar; `stop_ids` are those of its request.
+
+        Raises what `check` raises.
+        """
+        return Matcher(self._template(spec, None), self._ends, stop_ids)
+
+    def check(self, spec: GrammarSpec, param: str | None = None) -> None:
+        """Compile a grammar and remember it.
 
         Raises InvalidRequestError, for `param`, that says what can't be compiled and where in the schema it is.
         """
-        return Matcher(self._template(spec, param), self.stop_ids)
-
-    def check(self, spec: GrammarSpec, param: str | None = None) -> None:
-        """Compile and forget: the same error as `matcher`."""
         self._template(spec, param)
 
     def _template(self, spec: GrammarSpec, param: str | None) -> LLMatcher:

@@ -3,7 +3,7 @@ follows them, however they came about."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 import numpy as np
@@ -23,11 +23,12 @@ class DeadEndError(ForebayError):
 class Matcher:
     """One answer's place in its grammar."""
 
-    def __init__(self, template: LLMatcher, stop_ids: frozenset[int]) -> None:
-        """`template` is not changed. `stop_ids`: what may end an answer."""
+    def __init__(self, template: LLMatcher, ends: frozenset[int], stop_ids: Collection[int] = ()) -> None:
+        """`template` is not changed. `ends`: the model's own ends of an answer; `stop_ids`: those of its request."""
         self._template = template
         self._matcher = template.deep_copy()
-        self._stop_ids = stop_ids
+        self._ends = ends
+        self._stop_ids = frozenset(stop_ids)
         self._taken: list[int] = []
 
     @property
@@ -48,17 +49,26 @@ class Matcher:
     def follow(self, output_ids: Sequence[int]) -> None:
         """Take up the answer's ids as they are now: new ones are consumed; after anything else it starts anew.
 
-        Stop tokens end an answer, and are not consumed. Raises DeadEndError for ids that the grammar forbids, and when
-        a bound on its complexity is reached.
+        Stop tokens that are no part of the grammar are not consumed. Raises DeadEndError for ids that the grammar
+        forbids, and when a bound on its complexity is reached.
         """
         known = len(self._taken)
         if len(output_ids) < known or list(output_ids[:known]) != self._taken:
-            self._matcher = self._template.deep_copy()
-            self._taken, known = [], 0
+            self._restart()
+            known = 0
         fresh = list(output_ids[known:])
         self._taken += fresh
-        if not self._matcher.consume_tokens([token for token in fresh if token not in self._stop_ids]):
-            raise DeadEndError(f"The answer left its grammar: {_brief(self._matcher.get_error())}")
+        rest = [token for token in fresh if token not in self._ends]
+        while rest:
+            rest = rest[self._matcher.try_consume_tokens(rest) :]
+            if rest and rest[0] not in self._stop_ids:
+                self._restart()
+                raise DeadEndError("The answer is not what its grammar allows.")
+            rest = rest[1:]
+
+    def _restart(self) -> None:
+        self._matcher = self._template.deep_copy()
+        self._taken = []
 
 
 class MaskBatch:
