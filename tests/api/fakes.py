@@ -32,6 +32,8 @@ class FakeRouter:
     recipe: Recipe
     answer: str = "The forebay holds the water back."
     cached_tokens: int = 0
+    cached_host: int = 0
+    cached_disk: int = 0
     model: ModelInfo = MODEL
     healthy: bool = True
     on_stats: Callable[[WorkerStats], None] | None = None
@@ -107,6 +109,7 @@ class FakeRouter:
             for i in ids
         ]
         outputs[0].cached_tokens = self.cached_tokens
+        outputs[0].cached_host, outputs[0].cached_disk = self.cached_host, self.cached_disk
         outputs[0].queued_s = 0.0
         outputs[-1].finish_reason = reason
         if index == 0 and sampling.prompt_logprobs is not None:

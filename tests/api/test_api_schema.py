@@ -17,6 +17,7 @@ OPERATIONS = [
     ("/v1/messages/count_tokens", "POST"),
     ("/tokenize", "POST"),
     ("/detokenize", "POST"),
+    ("/v1/cache", "GET"),
     ("/v1/models", "GET"),
     ("/v1/models/{model_id}", "GET"),
 ]
@@ -38,7 +39,7 @@ def description(shared: Live) -> Any:
 
 def test_every_operation_is_tried(description: Any) -> None:
     described = {(op.ok().path, op.ok().method.upper()) for op in description.get_all_operations()}
-    probes = {(path, "GET") for path in ("/health", "/ping", "/version", "/metrics")}
+    probes = {(path, "GET") for path in ("/health", "/ping", "/version", "/metrics", "/integrity")}
     assert described - probes == set(OPERATIONS)
 
 

@@ -12,8 +12,9 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from forebay.api.anthropic_prompt import encode, prompt_of
+from forebay.api.anthropic_prompt import cache_controls, encode, prompt_of
 from forebay.api.anthropic_types import UNSUPPORTED, CountTokensRequest, MessagesRequest, PromptFields
+from forebay.api.cache import by_tier, retention_for
 from forebay.api.errors import Fault, anthropic_error
 from forebay.api.generation import Delta, Finish, Generation
 from forebay.api.openai_types import reject_unsupported
@@ -46,6 +47,7 @@ def usage_of(generation: Generation) -> dict[str, Any]:
         "cache_creation_input_tokens": 0,
         "cache_read_input_tokens": generation.cached_tokens,
         "output_tokens": generation.completion_tokens,
+        **by_tier(generation.cached_tokens, generation.cached_host, generation.cached_disk),
     }
 
 
@@ -138,8 +140,16 @@ def anthropic_routes(service: Service) -> APIRouter:
         tier = None if body.service_tier is None else "default"
         priority = priority_of(body.priority, tier if body.service_tier == "standard_only" else None, identity)
         message_id, sampling = new_id("msg_"), sampling_of(body, service)
+        keep = retention_for(cache_controls(body), service.router.model.retention_classes)
         generation = service.generation(
-            message_id, ids, sampling, priority, identity, prompt_param="messages", follows_text=prefilled
+            message_id,
+            ids,
+            sampling,
+            priority,
+            identity,
+            prompt_param="messages",
+            follows_text=prefilled,
+            retention=keep,
         )
         model = service.names[0]
         if body.stream:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from forebay.api.anthropic_types import PromptFields
-from forebay.api.parts import texts_of
+from forebay.api.parts import CacheControl, texts_of
 from forebay.api.service import Service
 from forebay.core.errors import InvalidRequestError
 from forebay.recipe import Conversation, Message
@@ -54,6 +54,13 @@ def prompt_of(body: PromptFields) -> AnthropicPrompt:
             turns.append((message.role, parts, f"messages.{index}"))
     messages = [Message(role, parts[0] if len(parts) == 1 else parts) for role, parts, _ in turns]
     return AnthropicPrompt(Conversation(messages), [source for _, _, source in turns])
+
+
+def cache_controls(body: PromptFields) -> list[CacheControl | None]:
+    """Every `cache_control` of a request: its own, and those of its text blocks."""
+    contents = [body.system, *(message.content for message in body.messages)]
+    blocks = [part for content in contents if content is not None and not isinstance(content, str) for part in content]
+    return [body.cache_control, *(block.cache_control for block in blocks)]
 
 
 def _parts(text: str | list[str]) -> list[str]:

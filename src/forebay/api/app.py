@@ -71,6 +71,7 @@ def _add_routes(app: FastAPI, service: Service) -> None:
         tokenize_routes(service),
         health_routes(service),
         metrics_routes(service.metrics),
+        service.metrics.last.routes(service.router.model.retention_classes),
     ):
         app.include_router(routes)
 

@@ -76,6 +76,8 @@ class Generation:
         """Index of its first choice in the answer: prompts of one request count on."""
         self.prompt_tokens = len(request.prompt_ids)
         self.cached_tokens = 0
+        self.cached_host = 0
+        self.cached_disk = 0
         self.completion_tokens = 0
         self._observer = observer
         minimum = request.sampling.min_tokens
@@ -109,7 +111,9 @@ class Generation:
         if output.finish_reason in (FinishReason.ERROR, FinishReason.ABORT):
             raise FaultError(Kind.INTERNAL, output.error or "The engine gave up on this request.")
         self._observer.output(output)
-        self.cached_tokens = max(self.cached_tokens, output.cached_tokens)
+        if output.cached_tokens > self.cached_tokens:
+            self.cached_tokens = output.cached_tokens
+            self.cached_host, self.cached_disk = output.cached_host, output.cached_disk
         delta = self._delta(choice, output)
         choice.done = delta.finish is not None
         if delta.finish is not None:

@@ -10,8 +10,10 @@ from fastapi import APIRouter
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from starlette.responses import Response
 
+from forebay.api.cache import LastStats
 from forebay.api.metric_deltas import CounterDeltas
 from forebay.api.observe import Timing
+from forebay.api.tier_metrics import TierMetrics
 from forebay.core.messages import StepSample, WorkerStats
 from forebay.core.request import FinishReason
 
@@ -35,6 +37,8 @@ class ApiMetrics:
         self._latency_metrics()
         self._step_metrics()
         self._http_metrics()
+        self._tiers = TierMetrics(self.registry, dict(zip(_LABELS, self._labels, strict=True)))
+        self.last = LastStats()
 
     def _gauge(self, name: str, text: str) -> Gauge:
         return Gauge(name, text, _LABELS, registry=self.registry).labels(*self._labels)
@@ -115,6 +119,8 @@ class ApiMetrics:
         for length_class, waiting in enumerate(stats.waiting_by_class):
             self._class_waiting.labels(*self._labels, str(length_class)).set(waiting)
         self._deltas.add(stats)
+        self._tiers.on_stats(stats)
+        self.last.stats = stats
         for step in stats.steps:
             self._add_step(step)
 

@@ -10,6 +10,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from forebay.api.cache import retention_of
 from forebay.api.errors import Fault, openai_error
 from forebay.api.generation import Delta, Generation
 from forebay.api.logprobs import chat_logprobs, prompt_logprobs
@@ -152,8 +153,16 @@ def chat_routes(service: Service) -> APIRouter:
         continued = bool(body.continue_final_message)
         ids = await service.encode_chat(conversation_of(body.messages), continue_final=continued)
         answer = _Answer(body, service, priority)
+        keep = retention_of(body.cache, service.router.model.retention_classes)
         generation = service.generation(
-            answer.id, ids, sampling, priority, identity, prompt_param="messages", follows_text=continued
+            answer.id,
+            ids,
+            sampling,
+            priority,
+            identity,
+            prompt_param="messages",
+            follows_text=continued,
+            retention=keep,
         )
         if body.stream:
             return service.stream([generation], ChatEvents(answer, generation, StreamUsage(body, [generation])))

@@ -15,6 +15,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from forebay.api.cache import retention_of
 from forebay.api.completion_choice import CompletionChoice, PromptLogprobs
 from forebay.api.errors import Fault, openai_error
 from forebay.api.generation import Delta, Generation
@@ -109,7 +110,8 @@ class _Answer:
         """One for each prompt; their choices are numbered on."""
         n = sampling.params.n
         make, who = self._service.generation, identity_of(request)
-        same: dict[str, Any] = {"prompt_param": "prompt", "follows_text": True}
+        keep = retention_of(self._body.cache, self._service.router.model.retention_classes)
+        same: dict[str, Any] = {"prompt_param": "prompt", "follows_text": True, "retention": keep}
         return [
             make(f"{self.id}-{i}", prompt.ids, sampling, priority, who, first=i * n, **same)
             for i, prompt in enumerate(self._prompts)

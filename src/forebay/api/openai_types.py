@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
+from forebay.api.cache import CacheField
 from forebay.api.parts import TextPart
 from forebay.api.wire import Items, TokenId, Wire, at_most_keys
 from forebay.core.errors import InvalidRequestError
@@ -56,6 +57,7 @@ class SamplingFields(Wire):
     user: Annotated[str | None, Field(max_length=1024, description="Accepted; changes nothing in the answer.")] = None
     service_tier: Literal["auto", "default", "flex", "batch", "priority"] | None = None
     priority: PriorityField = None
+    cache: CacheField | None = None
 
 
 def _known_role(role: object) -> object:

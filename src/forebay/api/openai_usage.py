@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from forebay.api.cache import by_tier
 from forebay.api.generation import Generation
 from forebay.api.openai_types import SamplingFields
 from forebay.api.sampling import tier_of
@@ -15,12 +16,14 @@ from forebay.core.request import Priority
 def usage_of(generations: Sequence[Generation]) -> dict[str, Any]:
     """`usage` over all prompts of a request, as of now."""
     prompt = sum(g.prompt_tokens for g in generations)
+    cached = sum(g.cached_tokens for g in generations)
+    host, disk = sum(g.cached_host for g in generations), sum(g.cached_disk for g in generations)
     completion = sum(g.completion_tokens for g in generations)
     return {
         "prompt_tokens": prompt,
         "completion_tokens": completion,
         "total_tokens": prompt + completion,
-        "prompt_tokens_details": {"cached_tokens": sum(g.cached_tokens for g in generations)},
+        "prompt_tokens_details": {"cached_tokens": cached, **by_tier(cached, host, disk)},
         "completion_tokens_details": {"reasoning_tokens": 0},
     }
 

@@ -87,11 +87,17 @@ class Service:
         prompt_param: str,
         first: int = 0,
         follows_text: bool = False,
+        retention: str | None = None,
     ) -> Generation:
         """One prompt, ready to run. Raises ContextLengthError or InvalidRequestError when its answer can't fit."""
         params = params_for_prompt(sampling, len(ids), self.router.model.max_model_len, prompt_param)
         request = GenerateRequest(
-            id=request_id, prompt_ids=ids, sampling=params, priority=priority, tenant=identity.tenant
+            id=request_id,
+            prompt_ids=ids,
+            sampling=params,
+            priority=priority,
+            tenant=identity.tenant,
+            retention=retention,
         )
         observer = RequestObserver(self.metrics)
         return Generation(request, self.recipe, sampling.stop, observer, first=first, follows_text=follows_text)

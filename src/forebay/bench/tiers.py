@@ -37,8 +37,8 @@ class _Preemptions:
 def measure_preemption(options: WorkerOptions, lengths: Sequence[int], rounds: int, report: Report) -> dict[str, Any]:
     """Time from the plan that preempts a decoding victim to the start of the critical prompt's prefill.
 
-    `options` must allow one running sequence only, so that every critical request preempts. The victim has `lengths`
-    tokens, and goes on decoding between rounds. Raises ForebayError or ValueError when that does not fit the model.
+    `options` must allow one running sequence only, so that every critical request preempts. The victim's prompt has
+    `lengths` tokens, and up to 21 of its answer are there. Raises ForebayError or ValueError when that does not fit.
     """
     engine = build_engine(options, report)
     ids = _tokens(engine, max(lengths), 3)
@@ -63,25 +63,24 @@ def measure_preemption(options: WorkerOptions, lengths: Sequence[int], rounds: i
 
 
 def _preempt(engine: Engine, ids: list[int], rounds: int, report: Report) -> _Preemptions:
+    """A new victim each round, since waiting ages one until nobody may preempt it; its prompt is cached by then."""
     found = _Preemptions()
-    victim = f"victim-{len(ids)}"
-    _submit(engine, victim, ids, 40 * rounds + 100, Priority.BACKGROUND_BATCH)
-    while not _step(engine, victim):
-        pass
     for i in range(rounds):
         report(f"victim of {len(ids)} tokens", i / rounds)
-        for _ in range(1 + i * 7 % 20):
-            _step(engine, victim)
-        before = _tiers(engine).urgent_saves
-        _submit(engine, f"{victim}-{i}", _tokens(engine, _ASKER_TOKENS, 1000 + i), 1, Priority.CRITICAL_INTERACTIVE)
-        preempted = engine.stats().preemptions
-        while engine.stats().preemptions == preempted:
+        victim, asker = f"victim-{len(ids)}-{i}", f"asker-{len(ids)}-{i}"
+        _submit(engine, victim, ids, 64, Priority.BACKGROUND_BATCH)
+        for _ in range(2 + i * 7 % 20):
+            while not _step(engine, victim):
+                pass
+        stats = engine.stats()
+        _submit(engine, asker, _tokens(engine, _ASKER_TOKENS, 1000 + i), 1, Priority.CRITICAL_INTERACTIVE)
+        while engine.stats().preemptions == stats.preemptions:
             engine.step()
         found.seconds.append(engine.planning_s)
-        found.copied.append(_tiers(engine).urgent_saves - before)
+        found.copied.append(_tiers(engine).urgent_saves - (stats.tiers.urgent_saves if stats.tiers else 0))
         while not _step(engine, victim):
             pass
-    engine.abort(victim)
+        engine.abort(victim)
     return found
 
 

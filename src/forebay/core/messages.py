@@ -119,6 +119,10 @@ class TierStats(msgspec.Struct, kw_only=True):
     prompt_tokens_host: int = 0
     """Prompt tokens that came from the host pool."""
     prompt_tokens_disk: int = 0
+    urgent_s: list[float] = []
+    """Seconds of each preemption's copies since the last message (bounded)."""
+    load_s: list[float] = []
+    """Seconds of each load since the last message (bounded)."""
     counters: dict[str, float] = {}
     """Pages, bytes and seconds of the moves, evictions by reason, corrupt pages: `fabric.TierCounters` by name."""
 
@@ -174,6 +178,8 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
     parameters: int
     weight_bytes: int
     kv_bytes: int
+    retention_classes: dict[str, float] = {}
+    """Seconds that pages stay unread, by retention class."""
     kernels: str
     """Which kernels run, for example `native-avx2` or `torch`."""
 

@@ -20,6 +20,7 @@ from forebay.engine.tiers import open_tiers
 from forebay.kernels import Kernels, load_kernels
 from forebay.kernels.cpu import cpu_info
 from forebay.kv import KvBook
+from forebay.kv.retention import RetentionPolicy
 from forebay.models import Model, ModelSource, describe, load_model, resolve
 from forebay.recipe.grammar import load_grammar_tokens
 from forebay.scheduling import Scheduler, SchedulerConfig, StepTimeModel
@@ -73,6 +74,7 @@ def _assemble(options: WorkerOptions, source: ModelSource, kernels: Kernels, mod
         parameters=model.config.parameters,
         weight_bytes=model.weight_bytes,
         kv_bytes=pages * layout.page_bytes,
+        retention_classes=RetentionPolicy(options.retention_classes).classes,
         kernels=kernels.name,
     )
     runner = ModelRunner(model, kernels, layout, pages)

@@ -22,6 +22,8 @@ from forebay.scheduling import Scheduler
 log = logging.getLogger(__name__)
 
 _TIMES_KEPT = 4096
+_NEW_KEPT = 255
+"""Times kept between two statistics messages, but for one."""
 
 
 @dataclass(slots=True)
@@ -41,6 +43,8 @@ class PageMoves:
         """`address` is where device page 0 lies; page i follows i pages later."""
         self.times = MoveTimes(deque(maxlen=_TIMES_KEPT), deque(maxlen=_TIMES_KEPT))
         self.urgent_failed = 0
+        self._new_urgent: list[float] = []
+        self._new_loads: list[float] = []
         self._tiers = tiers
         self._address = address
         self._page_bytes = tiers.config.page_bytes
@@ -99,6 +103,7 @@ class PageMoves:
                 scheduler.written(done.page)
             else:
                 self.times.loads.append(done.seconds)
+                self._new_loads = [*self._new_loads[-_NEW_KEPT:], done.seconds]
                 scheduler.landed(self._tickets.pop(done.ticket), done.pages)
 
     def add_to(self, stats: TierStats) -> None:
@@ -110,6 +115,8 @@ class PageMoves:
         stats.disk_pages, stats.disk_bytes = gauges.disk_pages, gauges.disk_bytes
         stats.disk_bytes_limit = gauges.disk_limit
         stats.urgent_saves_failed = self.urgent_failed
+        stats.urgent_s, self._new_urgent = self._new_urgent, []
+        stats.load_s, self._new_loads = self._new_loads, []
         stats.counters = as_numbers(self._tiers.counters())
 
     def check(self) -> list[str]:
@@ -129,6 +136,7 @@ class PageMoves:
             else:
                 self.urgent_failed += 1
         self.times.urgent.append(time.perf_counter() - began)
+        self._new_urgent = [*self._new_urgent[-_NEW_KEPT:], self.times.urgent[-1]]
 
     def _at(self, number: int) -> int:
         return self._address + number * self._page_bytes
