@@ -7,6 +7,7 @@ import json
 import socket
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from typing import Any
 
 import httpx2
@@ -89,16 +90,55 @@ def test_hang_up_aborts(start: Callable[..., Live], path: str, body: dict[str, A
     assert "forebay_requests_cut_total" in live.http.get("/metrics").text
 
 
-def test_silence_is_filled_before_and_within_an_answer(start: Callable[..., Live]) -> None:
-    for hold, path, body in ((0, "/v1/messages", MESSAGE), (1, "/v1/chat/completions", CHAT)):
-        live = start(ApiConfig(keepalive_s=0.02), hold_after=hold)
-        with live.http.stream("POST", path, json={**body, "stream": True}) as answer:
-            pings = 0
-            for line in answer.iter_lines():
-                pings += line in (": keep-alive", "event: ping")
-                if pings == 4:
-                    break
-            assert pings == 4
+def test_silence_is_filled_before_an_answer_with_pings(start: Callable[..., Live]) -> None:
+    live = start(ApiConfig(keepalive_s=0.02), hold_after=0)
+    with live.http.stream("POST", "/v1/messages", json={**MESSAGE, "stream": True}) as answer:
+        pings = 0
+        for line in answer.iter_lines():
+            pings += line == "event: ping"
+            if pings == 4:
+                break
+        assert pings == 4
+
+
+@pytest.mark.parametrize("hold", [0, 1])
+def test_silence_is_filled_with_what_clients_that_strip_each_read_survive(
+    start: Callable[..., Live], hold: int
+) -> None:
+    live = start(ApiConfig(keepalive_s=0.02), hold_after=hold)
+    reader, silent, release = StrippingReader(), 0, None
+    with live.http.stream("POST", CHATS, json={**CHAT, "stream": True}) as answer:
+        for count, piece in enumerate(answer.iter_text()):
+            assert count < 200, "silence is filled with something else than empty lines"
+            reader.read(piece)
+            silent += not piece.strip()
+            if silent == 3 and release is None:
+                release = live.router.release
+                assert release is not None
+                live.loop.call_soon_threadsafe(release.set)
+    assert silent >= 3
+    chunks = [json.loads(message.removeprefix("data: ")) for message in reader.messages if "[DONE]" not in message]
+    assert [chunk["choices"][0]["finish_reason"] is not None for chunk in chunks] == [False] * (len(chunks) - 1) + [
+        True
+    ]
+    assert any(chunk["choices"][0]["delta"].get("content") for chunk in chunks)
+
+
+@dataclass
+class StrippingReader:
+    """A client as `vllm bench serve` has it: what a read brings is stripped, so the ends of messages are guessed."""
+
+    messages: list[str] = field(default_factory=list)
+    buffer: str = ""
+
+    def read(self, piece: str) -> None:
+        self.buffer += piece.strip()
+        while "\n\n" in self.buffer:
+            message, self.buffer = self.buffer.split("\n\n", 1)
+            self.messages.append(message)
+        if self.buffer.startswith("data: ") and self.buffer.endswith(("}", "[DONE]")):
+            self.messages.append(self.buffer)
+            self.buffer = ""
 
 
 @pytest.mark.parametrize(("path", "body"), PATHS)

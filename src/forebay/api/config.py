@@ -40,7 +40,7 @@ class ApiConfig:
     request_timeout_s: float = 3600.0
     """Seconds after which a request that is not complete is ended with 504."""
     keepalive_s: float = 10.0
-    """Seconds of silence in a stream after which a comment (OpenAI) or ping event (Anthropic) is sent."""
+    """Seconds of silence in a stream after which empty lines (OpenAI) or a ping event (Anthropic) are sent."""
     stall_s: float = 60.0
     """Seconds that a client may take to accept a piece of a stream; after that it is treated as gone."""
     shutdown_grace_s: float = 2.0

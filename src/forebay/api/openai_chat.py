@@ -21,7 +21,7 @@ from forebay.api.replies import ERRORS, json_response
 from forebay.api.request_id import new_id
 from forebay.api.sampling import Sampling, at_most_logprobs, openai_sampling, priority_of
 from forebay.api.service import Service, identity_of
-from forebay.api.sse import data
+from forebay.api.sse import EMPTY_LINES, data
 from forebay.core.errors import InvalidRequestError
 from forebay.core.request import Priority
 from forebay.recipe import Conversation, Message
@@ -133,8 +133,8 @@ class ChatEvents:
         return data(openai_error(fault)) + b"data: [DONE]\n\n"
 
     def keepalive(self) -> bytes:
-        """A comment."""
-        return b": keep-alive\n\n"
+        """Empty lines."""
+        return EMPTY_LINES
 
 
 def chat_routes(service: Service) -> APIRouter:

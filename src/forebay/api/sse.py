@@ -29,6 +29,12 @@ _HEADERS = [
 ]
 
 
+EMPTY_LINES = b"\n\n"
+"""No event by the standard, and for clients of the simplest kind no text either. A comment would say the same, but
+`vllm bench serve` strips what it reads from the network and then takes a comment and the next events for one comment.
+"""
+
+
 def data(value: object) -> bytes:
     """One event without a name."""
     return b"data: " + msgspec.json.encode(value) + b"\n\n"
