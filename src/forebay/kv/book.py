@@ -46,8 +46,8 @@ class KvBook:
 
     @property
     def used(self) -> int:
-        """Pages held by live sequences."""
-        return self.total - self._pool.available
+        """Pages held by live sequences; those that only copies keep are neither used nor available."""
+        return self.total - self._pool.available - self._pool.copied
 
     @property
     def available(self) -> int:

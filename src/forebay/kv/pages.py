@@ -43,6 +43,11 @@ class PagePool:
         """Pages that can be allocated now: free ones and cached ones."""
         return len(self._free) + len(self._cached)
 
+    @property
+    def copied(self) -> int:
+        """Pages that nobody holds, but that copies keep."""
+        return sum(self.holders[number] == 0 for number in {*self._pins, *self._moves})
+
     def allocate(self) -> int:
         """A page for one new holder. Raises ValueError when none is available."""
         if self._free:
