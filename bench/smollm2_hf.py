@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 from torch import Tensor
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from forebay.core.gguf import read_gguf
 from forebay.core.request import GenerateRequest, SamplingParams
@@ -71,8 +72,6 @@ def config_json(config: ModelConfig, metadata: dict[str, Any]) -> dict[str, Any]
 
 def write_folder(folder: Path) -> None:
     """Weights, config and tokenizer."""
-    from transformers import AutoTokenizer
-
     folder.mkdir(parents=True, exist_ok=True)
     tensors, config, metadata = read_weights()
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
@@ -98,10 +97,8 @@ def ours(prompts: list[list[int]]) -> list[list[int]]:
 def check(folder: Path) -> None:
     """Compare our greedy answers from the GGUF with transformers' from the folder. Raises SystemExit when they differ.
 
-    Where they part, the two tokens must have been within `TIE_LOGITS` of each other: the roundings of bf16 decide there.
+    Where they part, the two tokens must have been within `TIE_LOGITS` of each other: bf16's roundings decide there.
     """
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
     tokenizer = AutoTokenizer.from_pretrained(folder)
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16)
     prompts = [tokenizer(text).input_ids for text in PROMPTS]

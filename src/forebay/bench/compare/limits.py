@@ -1,0 +1,61 @@
+"""What a row could reach at most on this machine with our weights, from its measured limits. Pure; rough by intent.
+
+Prefill is bound by the matrix products of the layers, decode by those or by reading weights and KV from memory,
+whichever takes longer. A load over HTTP is the two after each other. Attention's own work, sampling, HTTP and Python
+count as nothing, so nobody reaches these numbers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from forebay.bench.compare.rows import MEMORY, SERVING, SERVING_ITL, SERVING_TTFT, Kind, Load, Row
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """The machine's limits and what our model costs."""
+
+    gemm_gflops: float
+    """10^9 operations a second of the best matrix product."""
+    read_gbps: float
+    """10^9 bytes a second read from memory."""
+    layer_flops: float
+    """Operations of one token in the layers' matrix products."""
+    head_flops: float
+    """Operations of one token in the product with the output head."""
+    read_bytes: float
+    """Bytes of weights that one decode step reads."""
+    weight_bytes: float
+    """Bytes of all weights in memory."""
+    kv_token_bytes: float
+    """Bytes of K and V of one token."""
+
+
+def limit(row: Row, bounds: Bounds, load: Load) -> float | None:
+    """The best possible value of the row, in its unit; None where no limit is known (the start of a process)."""
+    if row.kind == Kind.PREFILL:
+        return prefill_rate(bounds)
+    if row.kind == Kind.DECODE:
+        return decode_rate(bounds, row.sequences, row.context + row.tokens / 2)
+    clients = max(load.clients)
+    decode = decode_rate(bounds, clients, load.input_tokens + load.output_tokens / 2)
+    request_s = load.input_tokens / prefill_rate(bounds) + load.output_tokens / decode
+    return {
+        SERVING: load.output_tokens / request_s,
+        SERVING_ITL: 1000 * clients / decode,
+        SERVING_TTFT: 1000 * load.input_tokens / prefill_rate(bounds),
+        MEMORY: (bounds.weight_bytes + load.cached_tokens * bounds.kv_token_bytes) / (1 << 20),
+    }.get(row.name)
+
+
+def prefill_rate(bounds: Bounds) -> float:
+    """Tokens a second of a prompt."""
+    return bounds.gemm_gflops * 1e9 / bounds.layer_flops
+
+
+def decode_rate(bounds: Bounds, sequences: int, context: float) -> float:
+    """Tokens a second of `sequences` together, each with `context` tokens behind it."""
+    read_s = (bounds.read_bytes + sequences * context * bounds.kv_token_bytes) / (bounds.read_gbps * 1e9)
+    compute_s = sequences * (bounds.layer_flops + bounds.head_flops) / (bounds.gemm_gflops * 1e9)
+    return sequences / max(read_s, compute_s)

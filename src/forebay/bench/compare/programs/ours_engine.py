@@ -1,0 +1,119 @@
+"""Measures our engine's prefill and decode, and the machine's limits, in a process of its own.
+
+The argument is {"options": WorkerOptions, "rows": [{"name", "sequences", "context", "tokens"}]}; a row without context
+is a prefill. Each row is warmed up before it is timed.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from forebay.bench.engine import linear_flops, step_bytes
+from forebay.core.request import GenerateRequest, SamplingParams
+from forebay.engine import WorkerOptions
+from forebay.engine.build import build_engine
+from forebay.engine.engine import Engine
+from forebay.kernels import load_kernels
+from forebay.kernels.limits import measure_limits
+from forebay.models import describe, resolve
+
+_WARM_CONTEXT = 16
+_WARM_STEPS = 4
+_SPARE_TOKENS = 512
+"""Tokens that a sequence may give while the prompts of the others are still read."""
+
+
+class Row(msgspec.Struct):
+    """One row's work."""
+
+    name: str
+    sequences: int
+    context: int
+    tokens: int
+
+
+def main() -> int:
+    """Measure what the argument says and print the figures."""
+    plan: dict[str, Any] = json.loads(sys.argv[1])
+    options = msgspec.convert(plan["options"], WorkerOptions)
+    rows = msgspec.convert(plan["rows"], list[Row])
+    engine = build_engine(options, lambda _stage, _share: None)
+    kernels = load_kernels(options.kernels)
+    before = measure_limits(kernels)
+    values: dict[str, float] = {}
+    failures: dict[str, str] = {}
+    for row in rows:
+        try:
+            values[row.name] = _decode(engine, row) if row.context else _prefill(engine, row)
+        except ValueError as error:
+            failures[row.name] = str(error)
+    after = measure_limits(kernels)
+    config = describe(resolve(options.model))
+    extras = {
+        "gemm_gflops": max(before.gemm_gflops, after.gemm_gflops),
+        "read_gbps": max(before.read_gbps, after.read_gbps),
+        "layer_flops": linear_flops(config),
+        "head_flops": 2 * config.vocab_size * config.hidden_size,
+        "read_bytes": step_bytes(engine, config, 0, 0, options),
+        "weight_bytes": engine.info.weight_bytes,
+        "kv_token_bytes": step_bytes(engine, config, 1, 1, options) - step_bytes(engine, config, 0, 0, options),
+        "parameters": engine.info.parameters,
+        "native_kernels": float(engine.info.kernels != "torch"),
+    }
+    sys.stdout.write(json.dumps({"values": values, "failures": failures, "extras": extras}) + "\n")
+    return 0
+
+
+def _prefill(engine: Engine, row: Row) -> float:
+    for seed in range(2):
+        started = time.perf_counter()
+        _submit(engine, [f"{row.name}-{seed}"], row.tokens, 1, seed)
+        _step_until(engine, 1)
+        took = time.perf_counter() - started
+    return row.tokens / took
+
+
+def _decode(engine: Engine, row: Row) -> float:
+    _generate(engine, row, "warm", _WARM_CONTEXT, _WARM_STEPS)
+    return _generate(engine, row, "timed", row.context, row.tokens)
+
+
+def _generate(engine: Engine, row: Row, label: str, context: int, steps: int) -> float:
+    """Tokens a second of all sequences over `steps` steps, from when each of them has given a token."""
+    names = [f"{row.name}-{label}-{index}" for index in range(row.sequences)]
+    _submit(engine, names, context, steps + _SPARE_TOKENS, seed=100 if label == "warm" else 200)
+    _step_until(engine, row.sequences)
+    started = time.perf_counter()
+    tokens = sum(len(output.token_ids) for _ in range(steps) for output in engine.step())
+    took = time.perf_counter() - started
+    for name in names:
+        engine.abort(name)
+    engine.step()
+    return tokens / took
+
+
+def _submit(engine: Engine, names: list[str], prompt: int, answer: int, seed: int) -> None:
+    sampling = SamplingParams(max_tokens=answer, temperature=0.0)
+    for index, name in enumerate(names):
+        ids = np.random.default_rng(seed * 1000 + index).integers(0, engine.info.vocab_size, prompt).tolist()
+        engine.submit(GenerateRequest(id=name, prompt_ids=ids, sampling=sampling))
+
+
+def _step_until(engine: Engine, answers: int) -> None:
+    """Step until this many different requests have given a token. Raises ValueError when one was refused."""
+    seen: set[str] = set()
+    while len(seen) < answers:
+        for output in engine.step():
+            if output.error is not None:
+                raise ValueError(output.error)
+            seen.add(output.request_id)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,49 @@
+"""What the comparison needs of each side, ours included. Not how any of them does it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from forebay.bench.compare.processes import Command
+from forebay.bench.compare.rows import Load, Row
+from forebay.bench.compare.turns import Turn
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What is the same for all sides."""
+
+    model: str
+    """Our name of the model, as for forebay serve."""
+    threads: int
+    load: Load
+    gguf: str | None
+    """The GGUF file that llama.cpp reads."""
+    hf_folder: str | None
+    """The Hugging Face folder that vLLM reads."""
+    max_model_len: int
+    """Tokens that a sequence in process may have."""
+    timeout_s: float
+    """Longest time for one process to do its work, or for one server to start."""
+
+
+class Side(Protocol):
+    """One engine. Each of its processes has ended when a method returns."""
+
+    name: str
+
+    def describe(self) -> dict[str, Any]:
+        """Version, weights, and the commands that are run. Raises PeerError when the side can't run at all."""
+
+    def engine(self, rows: Sequence[Row]) -> Turn:
+        """Measure rows of the kinds prefill and decode; what fails is in the turn's failures."""
+
+    def server(self, port: int) -> Command:
+        """The command that serves the model on a port of 127.0.0.1."""
+
+
+def failed_turn(rows: Sequence[Row], error: Exception) -> Turn:
+    """A turn in which none of the rows could be measured."""
+    return Turn(failures={row.name: str(error) for row in rows})

@@ -1,0 +1,93 @@
+"""Who is measured when, and what many turns come to: order, medians, ratios, goals. Pure."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from forebay.bench.compare.rows import BEST, OURS, Row
+
+
+@dataclass(slots=True)
+class Turn:
+    """What one side measured in one turn."""
+
+    values: dict[str, float] = field(default_factory=dict)
+    """By row, in the row's unit."""
+    failures: dict[str, str] = field(default_factory=dict)
+    """By row: why there is no value."""
+    loads: dict[int, dict[str, float]] = field(default_factory=dict)
+    """By number of clients: the figures of the load."""
+    extras: dict[str, float] = field(default_factory=dict)
+    """Measured beside the rows: the machine's limits, bytes of the weights."""
+
+
+def order_of_turns(sides: Sequence[str], turns: int) -> Iterator[tuple[int, str]]:
+    """Every side once a round; each round begins with another side, so that none always has the warmer machine."""
+    for number in range(turns):
+        first = number % len(sides)
+        for side in (*sides[first:], *sides[:first]):
+            yield number, side
+
+
+def medians(turns: Sequence[Turn]) -> dict[str, float]:
+    """Median by row, of the rows that no turn failed in."""
+    failed = set(failures(turns))
+    names = {name for turn in turns for name in turn.values} - failed
+    return {name: statistics.median(turn.values[name] for turn in turns if name in turn.values) for name in names}
+
+
+def median_loads(turns: Sequence[Turn]) -> dict[int, dict[str, float]]:
+    """Medians of the loads' figures, by number of clients."""
+    found: dict[int, dict[str, float]] = {}
+    for clients in sorted({clients for turn in turns for clients in turn.loads}):
+        loads = [turn.loads[clients] for turn in turns if clients in turn.loads]
+        found[clients] = {name: statistics.median(load[name] for load in loads) for name in loads[0]}
+    return found
+
+
+def failures(turns: Sequence[Turn]) -> dict[str, str]:
+    """By row, the first reason that a turn gave for not measuring it."""
+    found: dict[str, str] = {}
+    for turn in turns:
+        for name, reason in turn.failures.items():
+            found.setdefault(name, reason)
+    return found
+
+
+def times_as_good(row: Row, value: float, other: float) -> float:
+    """How many times as good `value` is as `other`: above 1 is ahead, whichever direction is better in this row."""
+    numerator, denominator = (value, other) if row.higher_is_better else (other, value)
+    return numerator / denominator if denominator > 0 else float("inf")
+
+
+def best_peer(row: Row, values: Mapping[str, float]) -> str | None:
+    """The name of the side other than ours that did best; None when there is none. `values` are by side."""
+    peers = [name for name in values if name != OURS]
+    if not peers:
+        return None
+    return (max if row.higher_is_better else min)(peers, key=lambda name: values[name])
+
+
+def goal_met(row: Row, values: Mapping[str, float], share: float | None) -> bool | None:
+    """Whether all that the goal names holds; None when there is no goal, or what it compares with was not measured.
+
+    `values` are by side; `share` is how much of the row's limit we reached.
+    """
+    goal, ours = row.goal, values.get(OURS)
+    if ours is None:
+        return None
+    checks: list[bool | None] = [_times_met(row, ours, values, name, factor) for name, factor in goal.times.items()]
+    if goal.below is not None:
+        checks.append(ours < goal.below)
+    if goal.of_limit is not None:
+        checks.append(None if share is None else share >= goal.of_limit)
+    if False in checks:
+        return False
+    return None if not checks or None in checks else True
+
+
+def _times_met(row: Row, ours: float, values: Mapping[str, float], name: str, factor: float) -> bool | None:
+    peer = best_peer(row, values) if name == BEST else name
+    return None if peer is None or peer not in values else times_as_good(row, ours, values[peer]) >= factor

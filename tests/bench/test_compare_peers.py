@@ -1,0 +1,202 @@
+"""The comparison's processes: real programs that fail, hang or print what peers print, and who ends them."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from tests.bench import peers
+
+from forebay.bench.compare.comparison import compare, parse_peers, prepare, take_turn
+from forebay.bench.compare.llama_cpp import LlamaCpp, parse_batched_bench, parse_bench
+from forebay.bench.compare.ours import parse_program
+from forebay.bench.compare.processes import Command, PeerError, run, started
+from forebay.bench.compare.report import markdown, report
+from forebay.bench.compare.rows import Load, choose_rows
+from forebay.bench.compare.side import Setup
+from forebay.bench.compare.turns import Turn
+from forebay.bench.compare.vllm import Vllm
+from forebay.core.errors import ConfigError
+
+LOAD = Load(clients=(1, 2), requests_per_client=2, input_tokens=6, output_tokens=12)
+SETUP = Setup("m", 1, LOAD, "weights.gguf", "folder", 8192, timeout_s=20.0)
+
+
+def python(source: str) -> Command:
+    return Command((sys.executable, "-c", source))
+
+
+def test_output_comes_back_and_failures_bring_the_last_words() -> None:
+    assert run(python("print('hello')"), 20).strip() == "hello"
+    with pytest.raises(PeerError, match=r"ended with code 3.*can't be read"):
+        run(python(peers.FAILING), 20)
+    with pytest.raises(PeerError, match=r"did not end within 0 s"):
+        run(python("import time; time.sleep(60)"), 0.3)
+    with pytest.raises(PeerError, match="can't be started"):
+        run(Command(("/nowhere/engine",)), 1)
+
+
+def test_leaving_ends_the_process_and_all_that_it_started() -> None:
+    child = "import time; time.sleep(60)"
+    source = f"""
+import subprocess, sys, time
+for new in (False, True):
+    subprocess.Popen([sys.executable, "-c", {child!r}], start_new_session=new)
+time.sleep(60)
+"""
+    with started(python(source)) as process:
+        main = psutil.Process(process.popen.pid)
+        deadline = time.monotonic() + 20
+        while len(main.children(recursive=True)) < 2 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        family = [main, *main.children(recursive=True)]
+        assert len(family) == 3
+        assert process.memory_bytes() > 1 << 20
+    assert not any(one.is_running() and one.status() != psutil.STATUS_ZOMBIE for one in family)
+
+
+def test_the_environment_is_added_to_ours() -> None:
+    command = Command((sys.executable, "-c", "import os; print(os.environ['A'], 'PATH' in os.environ)"), {"A": "b"})
+    assert run(command, 20).split() == ["b", "True"]
+    assert str(command).startswith("A=b ")
+
+
+def test_figures_of_llama_bench_and_of_programs() -> None:
+    assert parse_bench('[{"avg_ts": 12.5}]') == 12.5
+    assert parse_batched_bench('\n{"speed_tg": 3.5, "speed_pp": 9}\n') == 3.5
+    for bad in ("", "[]", '[{"n": 1}]', "oops"):
+        with pytest.raises(PeerError, match="llama-bench printed no figures"):
+            parse_bench(bad)
+    for bad in ("", "oops", '{"pp": 1}'):
+        with pytest.raises(PeerError, match="llama-batched-bench printed"):
+            parse_batched_bench(bad)
+    rows = choose_rows("decode-8,decode-32")
+    turn = parse_program('log\n{"values": {"decode-8": 2}, "failures": {}, "extras": {}}\n', rows)
+    assert (turn.values, turn.failures) == ({"decode-8": 2}, {"decode-32": "the program gave no figure"})
+    for bad in ("", "oops", "{}", "[]"):
+        with pytest.raises(PeerError, match="printed no figures"):
+            parse_program(bad, rows)
+
+
+def test_llama_cpp_measures_each_row_with_the_right_program(tmp_path: Path) -> None:
+    side = LlamaCpp(peers.llama_cpp(tmp_path), SETUP)
+    turn = take_turn(side, choose_rows("all"), SETUP, 0)
+    assert turn.failures == {}
+    rates = {"prefill-512": 512.5, "prefill-2048": 2048.5, "decode-1": 64.5, "decode-1-1024": 64.5}
+    rates |= {"decode-8": 80.0, "decode-32": 320.0, "decode-8-4000": 80.0}
+    assert {name: turn.values[name] for name in rates} == rates
+    assert set(turn.values) - set(rates) == {"serving", "serving-itl", "serving-ttft", "start", "memory"}
+    assert set(turn.loads) == {1, 2}
+    assert all(load["total_input_tokens"] == clients * 2 * 7 for clients, load in turn.loads.items())
+    assert side.describe()["version"] == "version: fake 1"
+
+
+def test_answers_that_are_too_short_are_no_measurement(tmp_path: Path) -> None:
+    side = LlamaCpp(peers.llama_cpp(tmp_path, short_by=1), SETUP)
+    turn = take_turn(side, choose_rows("serving,start"), SETUP, 0)
+    assert list(turn.values) == ["start"]
+    assert "another length than 12 tokens" in turn.failures["serving"]
+
+
+def test_a_server_that_ends_says_why(tmp_path: Path) -> None:
+    side = LlamaCpp(peers.llama_cpp(tmp_path, server=peers.FAILING), SETUP)
+    turn = take_turn(side, choose_rows("start,memory"), SETUP, 0)
+    assert turn.values == {}
+    assert "ended with code 3" in turn.failures["start"]
+    assert "can't be read" in turn.failures["memory"]
+
+
+def test_a_server_that_never_answers_is_given_up(tmp_path: Path) -> None:
+    setup = replace(SETUP, timeout_s=0.5)
+    side = LlamaCpp(peers.llama_cpp(tmp_path, server="import time; time.sleep(60)\n"), setup)
+    turn = take_turn(side, choose_rows("start"), setup, 0)
+    assert "gave no token in time" in turn.failures["start"]
+
+
+def test_vllm_runs_our_program_in_its_interpreter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VLLM_CPU_OMP_THREADS_BIND", "auto")
+    side = Vllm(peers.vllm(tmp_path), SETUP)
+    turn = take_turn(side, choose_rows("decode,start"), SETUP, 0)
+    assert turn.values == dict.fromkeys(("decode-1", "decode-1-1024", "decode-8", "decode-8-4000"), 7.0)
+    assert turn.failures["decode-32"] == "too many"
+    assert "no server here" in turn.failures["start"]
+    assert side.describe()["version"] == "9.9"
+    assert side.server(7).environment["VLLM_CPU_OMP_THREADS_BIND"] == "auto"
+    monkeypatch.delenv("VLLM_CPU_OMP_THREADS_BIND")
+    cores = Vllm(peers.vllm(tmp_path), SETUP).server(7).environment["VLLM_CPU_OMP_THREADS_BIND"]
+    assert cores == str(min(os.sched_getaffinity(0)))
+
+
+def test_peers_are_named_with_their_paths() -> None:
+    assert parse_peers("llama.cpp=/a, vllm=/b") == {"llama.cpp": Path("/a"), "vllm": Path("/b")}
+    assert parse_peers("") == {}
+    for bad in ("llama.cpp", "sglang=/x", "vllm="):
+        with pytest.raises(ConfigError, match="is no peer"):
+            parse_peers(bad)
+
+
+def test_a_peer_that_is_not_there_is_left_out_with_a_word(tmp_path: Path) -> None:
+    setup = replace(SETUP, model="smollm2", hf_folder=None)
+    rows = choose_rows("start")
+    comparison, sides = prepare({"llama.cpp": tmp_path, "vllm": tmp_path / "python"}, rows, setup)
+    assert [side.name for side in sides] == ["ours"]
+    assert "has no llama-bench and no llama-batched-bench" in comparison.left_out["llama.cpp"]
+    assert "--hf-folder" in comparison.left_out["vllm"]
+    comparison, _ = prepare({}, rows, setup)
+    assert set(comparison.left_out) == {"llama.cpp", "vllm"}
+
+
+class Scripted:
+    """A side that measures what it is told, and fails a row in its second turn."""
+
+    def __init__(self, name: str, rate: float, log: list[str], fails: str = "") -> None:
+        self.name, self._rate, self._log, self._fails = name, rate, log, fails
+        self._turns = 0
+
+    def describe(self) -> dict[str, Any]:
+        return {"version": "1", "weights": "w", "server": "s"}
+
+    def engine(self, rows: Any) -> Turn:
+        self._turns += 1
+        self._log.append(f"{self.name}:{','.join(row.name for row in rows)}")
+        failing = {self._fails: "it broke"} if self._turns == 2 and self._fails else {}
+        values = {row.name: self._rate * self._turns for row in rows if row.name not in failing}
+        extras = {"gemm_gflops": 100.0, "read_gbps": 10.0, "layer_flops": 1e8, "head_flops": 1e7, "read_bytes": 1e8}
+        return Turn(values, failing, extras=extras | {"weight_bytes": 1e8, "kv_token_bytes": 1e4})
+
+    def server(self, port: int) -> Command:
+        raise PeerError("it has no server")
+
+
+def test_turns_are_taken_in_order_and_a_failed_row_is_left_out() -> None:
+    log: list[str] = []
+    rows = choose_rows("prefill-512,decode-1,start")
+    sides = [Scripted("ours", 100.0, log), Scripted("llama.cpp", 10.0, log, fails="decode-1")]
+    comparison, _ = prepare({}, rows, replace(SETUP, model="smollm2"))
+    comparison.turns = {"ours": [], "llama.cpp": []}
+    comparison.described = {side.name: side.describe() for side in sides}
+    comparison.left_out = {"vllm": "not named"}
+    written: list[int] = []
+    compare(comparison, sides, 3, lambda _stage, _share: None, lambda: written.append(1))
+    both, one = "prefill-512,decode-1", "prefill-512"
+    expected = [("ours", both), ("llama.cpp", both), ("llama.cpp", both), ("ours", both), ("ours", both)]
+    assert log == [f"{name}:{work}" for name, work in [*expected, ("llama.cpp", one)]]
+    assert len(written) == 6
+    figures = report(comparison)
+    first = figures["rows"]["prefill-512"]
+    assert (first["ours"], first["llama.cpp"], first["ratio_to_best"], first["limit"]) == (200.0, 20.0, 10.0, 1000.0)
+    assert (first["of_limit"], first["goal_met"], first["left_out"]) == (0.2, False, {"vllm": "not named"})
+    assert "vllm" not in first
+    second = figures["rows"]["decode-1"]
+    assert (second["ratio_to_best"], second["goal_met"], second["left_out"]["llama.cpp"]) == (None, None, "it broke")
+    assert figures["rows"]["start"]["left_out"]["ours"] == "it has no server"
+    text = markdown(figures)
+    assert "| prefill, 512 tokens | tokens/s | 200 | 20 | - | 10 | 1,000 | 20% |" in text
+    assert "- llama.cpp is left out of decode-1: it broke" in text
+    assert "- vllm is left out of every row: not named" in text
