@@ -15,7 +15,7 @@ from llguidance import LLTokenizer
 from forebay.core.errors import UnsupportedModelError
 from forebay.core.grammar import GrammarSpec
 from forebay.engine.sampler import Draw
-from forebay.recipe.grammar import DeadEndError, GrammarCompiler, MaskBatch, Matcher
+from forebay.recipe.grammar import DeadEndError, GrammarCompiler, Matcher, allowed_tokens
 
 _DEAD_END = "The answer can't be continued within its grammar. Ask for a simpler one, or with another seed."
 
@@ -28,7 +28,6 @@ class Constraints:
         self._load = load
         self._compiler: GrammarCompiler | None = None
         self._matchers: dict[tuple[str, int], Matcher] = {}
-        self._masks = MaskBatch(0)
 
     def admit(self, spec: GrammarSpec) -> None:
         """Make sure that a request's grammar can be followed.
@@ -38,7 +37,6 @@ class Constraints:
         """
         if self._compiler is None:
             self._compiler = GrammarCompiler(self._load())
-            self._masks = MaskBatch(self._compiler.vocab_size)
         self._compiler.check(spec)
 
     def constrain(self, draws: Sequence[Draw]) -> tuple[list[Draw], dict[int, str]]:
@@ -56,9 +54,9 @@ class Constraints:
                 rows.append(at)
             except DeadEndError as error:
                 dead[at] = str(error)
-        if not rows:
+        if self._compiler is None or not rows:
             return bound, dead
-        allowed = torch.from_numpy(self._masks.allowed(matchers))
+        allowed = torch.from_numpy(allowed_tokens(matchers, self._compiler.vocab_size))
         for at, matcher, row in zip(rows, matchers, allowed, strict=True):
             if matcher.accepting:
                 row[list(draws[at].sampling.stop_token_ids)] = True

@@ -10,7 +10,7 @@ from tests.recipe.parsers.answers import END, vocabulary
 
 from forebay.core.errors import InvalidRequestError, UnsupportedModelError
 from forebay.core.grammar import GrammarSpec
-from forebay.recipe.grammar import DeadEndError, GrammarCompiler, MaskBatch, Matcher, grammar_tokens
+from forebay.recipe.grammar import DeadEndError, GrammarCompiler, Matcher, allowed_tokens, grammar_tokens
 
 VOCABULARY = vocabulary("hermes")
 STOP = VOCABULARY.control[END]
@@ -24,7 +24,7 @@ def compiler() -> GrammarCompiler:
 
 def next_bytes(matcher: Matcher, width: int) -> tuple[set[bytes], bool]:
     """What may follow: the bytes of plain tokens, and whether the answer may end. No other control token may."""
-    [row] = MaskBatch(width).allowed([matcher])
+    [row] = allowed_tokens([matcher], width)
     allowed = [token for token, may in enumerate(row.tolist()) if may]
     assert {token for token in allowed if VOCABULARY.is_control(token)} <= {STOP}
     return {VOCABULARY.token_bytes(token) for token in allowed if token != STOP}, STOP in allowed
@@ -61,9 +61,9 @@ def test_ids_outside_the_grammar_are_a_dead_end(compiler: GrammarCompiler) -> No
 
 def test_masks_of_many_answers_are_those_of_each(compiler: GrammarCompiler) -> None:
     matchers = [compiler.matcher(GrammarSpec("regex", pattern)) for pattern in ("a", "b+", "[0-9]")]
-    masks = MaskBatch(compiler.vocab_size)
-    together = masks.allowed(matchers)
-    assert [row.tolist() for row in together] == [masks.allowed([matcher])[0].tolist() for matcher in matchers]
+    together = allowed_tokens(matchers, compiler.vocab_size)
+    alone = [allowed_tokens([matcher], compiler.vocab_size)[0] for matcher in matchers]
+    assert [row.tolist() for row in together] == [row.tolist() for row in alone]
 
 
 def test_any_json_object(compiler: GrammarCompiler) -> None:
@@ -126,6 +126,6 @@ def test_a_model_without_an_end_is_refused() -> None:
 
 def test_ids_beyond_the_vocabulary_are_never_allowed() -> None:
     wide = GrammarCompiler(grammar_tokens(VOCABULARY, (STOP,), VOCABULARY.size + 100))
-    row = MaskBatch(wide.vocab_size).allowed([wide.matcher(GrammarSpec("json_object"))])[0]
+    row = allowed_tokens([wide.matcher(GrammarSpec("json_object"))], wide.vocab_size)[0]
     assert len(row) >= VOCABULARY.size + 100
     assert not row[VOCABULARY.size :].any()

@@ -15,8 +15,8 @@ from forebay.core.grammar import GrammarSpec
 from forebay.recipe.grammar import (
     GrammarCompiler,
     GrammarTool,
-    MaskBatch,
     after_reasoning,
+    allowed_tokens,
     grammar_tokens,
     tool_grammar,
 )
@@ -53,11 +53,11 @@ def walk(name: str, grammar: GrammarSpec, seed: int, *, tokens: bool = True, ste
     vocab = vocabulary(name, tokens=tokens)
     stop = vocab.control[END]
     compiler = GrammarCompiler(grammar_tokens(vocab, (stop,)))
-    matcher, masks, draw = compiler.matcher(grammar), MaskBatch(compiler.vocab_size), random.Random(seed)
+    matcher, draw = compiler.matcher(grammar), random.Random(seed)
     output: list[int] = []
     for _ in range(steps):
         matcher.follow(output)
-        allowed = [token for token, may in enumerate(masks.allowed([matcher])[0].tolist()) if may]
+        allowed = [token for token, may in enumerate(allowed_tokens([matcher], compiler.vocab_size)[0].tolist()) if may]
         weights = [_weight(name, token, tokens=tokens) for token in allowed]
         output += draw.choices(allowed, weights)
         if output[-1] == stop:

@@ -1,7 +1,7 @@
 """Structured output: grammars of answers to masks over tokens, with llguidance. It samples nothing."""
 
 from forebay.recipe.grammar.compiler import GrammarCompiler
-from forebay.recipe.grammar.matcher import DeadEndError, MaskBatch, Matcher
+from forebay.recipe.grammar.matcher import DeadEndError, Matcher, allowed_tokens
 from forebay.recipe.grammar.reasoning import after_reasoning
 from forebay.recipe.grammar.tokens import grammar_tokens, load_grammar_tokens
 from forebay.recipe.grammar.tools import GrammarTool, tool_grammar
@@ -10,9 +10,9 @@ __all__ = [
     "DeadEndError",
     "GrammarCompiler",
     "GrammarTool",
-    "MaskBatch",
     "Matcher",
     "after_reasoning",
+    "allowed_tokens",
     "grammar_tokens",
     "load_grammar_tokens",
     "tool_grammar",

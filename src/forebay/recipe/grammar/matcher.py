@@ -8,8 +8,8 @@ from typing import Final
 
 import numpy as np
 import numpy.typing as npt
-from llguidance import LLExecutor, LLMatcher
-from llguidance.numpy import fill_next_token_bitmask, fill_next_token_bitmask_par
+from llguidance import LLMatcher
+from llguidance.numpy import fill_next_token_bitmask
 
 from forebay.core.errors import ForebayError
 
@@ -33,7 +33,7 @@ class Matcher:
 
     @property
     def library(self) -> LLMatcher:
-        """The library's object, for masks of many answers at once."""
+        """The library's object, for masks."""
         return self._matcher
 
     @property
@@ -71,30 +71,18 @@ class Matcher:
         self._taken = []
 
 
-class MaskBatch:
-    """Masks for the answers of a step. Not thread-safe."""
+def allowed_tokens(matchers: Sequence[Matcher], vocab_size: int) -> npt.NDArray[np.bool_]:
+    """Which tokens may come next: bool [answers, at least `vocab_size`], the width of the matchers' tokenizer.
 
-    def __init__(self, vocab_size: int) -> None:
-        """`vocab_size`: the width of the tokenizer that the matchers were made with."""
-        self._words = -(-vocab_size // 32)
-        self._executor: LLExecutor | None = None
-
-    def allowed(self, matchers: Sequence[Matcher]) -> npt.NDArray[np.bool_]:
-        """Which tokens may come next: bool [answers, at least the vocabulary].
-
-        Rows of answers that can't be continued are all false. More than one is computed on several threads.
-        """
-        bits: Bits = np.zeros((len(matchers), self._words), np.int32)
-        if len(matchers) == 1:
-            fill_next_token_bitmask(matchers[0].library, bits, 0)
-        elif matchers:
-            if self._executor is None:
-                self._executor = LLExecutor()
-            fill_next_token_bitmask_par(self._executor, [(m.library, at) for at, m in enumerate(matchers)], bits)
-        for row, matcher in zip(bits, matchers, strict=True):
-            if matcher.library.is_error():
-                row[:] = 0
-        return np.unpackbits(bits.view(np.uint8), axis=1, bitorder="little").view(np.bool_)
+    Rows of answers that can't be continued are all false. One after the other: the library's own threads gain nothing
+    below dozens of answers, and compete with those of the kernels.
+    """
+    bits: Bits = np.zeros((len(matchers), -(-vocab_size // 32)), np.int32)
+    for at, matcher in enumerate(matchers):
+        fill_next_token_bitmask(matcher.library, bits, at)
+        if matcher.library.is_error():
+            bits[at] = 0
+    return np.unpackbits(bits.view(np.uint8), axis=1, bitorder="little").view(np.bool_)
 
 
 _BRIEF: Final = 300
