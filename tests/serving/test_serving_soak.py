@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -101,8 +102,9 @@ def settled(url: str) -> dict[str, Any]:
     return report
 
 
-def test_mixed_traffic_with_hang_ups_leaves_nothing_behind() -> None:
-    with served("--kv-memory", "64MiB") as server:
+def test_mixed_traffic_with_hang_ups_leaves_nothing_behind(tmp_path: Path) -> None:
+    tiers = ("--host-pool", "64MiB", "--cache-disk", "256MiB", "--cache-dir", str(tmp_path))
+    with served("--kv-memory", "64MiB", *tiers) as server:
         results = asyncio.run(traffic(server.url))
         stayed = [(index, tokens) for index, (stays, tokens) in enumerate(results) if stays]
         assert 100 < len(stayed) < REQUESTS, "some stay and some hang up"
