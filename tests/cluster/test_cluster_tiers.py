@@ -1,0 +1,105 @@
+"""Worker processes over one cache directory: ended in order, killed, and two at a time; the answers stay the same."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from forebay.cluster import WorkerOptions, local_worker
+from forebay.core.errors import ConfigError, EngineUnavailableError
+from forebay.core.messages import TierStats, TokenOutput
+from forebay.core.request import GenerateRequest, Priority, SamplingParams
+from forebay.router import Router
+
+PROMPT = random.Random(4).choices(range(3, 250), k=200)
+
+
+def options(model: Path, folder: Path, **more: Any) -> WorkerOptions:
+    base: dict[str, Any] = {
+        "host_pool": 8 << 20,
+        "cache_dir": str(folder),
+        "cache_disk": 64 << 20,
+        "cache_required": True,
+    }
+    return WorkerOptions(model=str(model), threads=1, dtype="fp32", **(base | more))
+
+
+async def ask(router: Router, name: str, prompt: list[int], max_tokens: int = 40, **more: Any) -> list[TokenOutput]:
+    sampling = SamplingParams(max_tokens=max_tokens, temperature=0.0)
+    request = GenerateRequest(id=name, prompt_ids=prompt, sampling=sampling, **more)
+    async with aclosing(router.generate(request)) as outputs:
+        return [output async for output in outputs]
+
+
+def tokens(outputs: list[TokenOutput]) -> list[int]:
+    return [token for output in outputs for token in output.token_ids]
+
+
+async def tiers(router: Router, **least: int) -> TierStats:
+    """The worker's figures, once each named one is at least so high."""
+    for _ in range(400):
+        found = router.stats.tiers
+        if found is not None and all(getattr(found, name) >= value for name, value in least.items()):
+            return found
+        await asyncio.sleep(0.05)
+    raise AssertionError(f"not reached: {least}, but {router.stats.tiers}")
+
+
+async def test_a_restart_reads_what_was_computed_before(tiny_llama: Path, tmp_path: Path) -> None:
+    async with local_worker(options(tiny_llama, tmp_path)) as router:
+        cold = await ask(router, "cold", PROMPT)
+        assert cold[0].cached_tokens == 0
+    async with local_worker(options(tiny_llama, tmp_path)) as router:
+        warm = await ask(router, "warm", PROMPT)
+        assert (warm[0].cached_tokens, warm[0].cached_disk) == (192, 192)
+        assert tokens(warm) == tokens(cold)
+        assert (await tiers(router, loads=1)).counters["loaded_disk"] == 12
+
+
+async def test_a_killed_worker_leaves_right_pages_or_none(tiny_llama: Path, tmp_path: Path) -> None:
+    answer: list[int] | None = None
+    for round_ in range(4):
+        with pytest.raises(EngineUnavailableError):  # noqa: PT012 (the worker dies within)
+            async with local_worker(options(tiny_llama, tmp_path)) as router:
+                found = tokens(await ask(router, f"r{round_}", PROMPT))
+                assert answer is None or found == answer
+                answer = found
+                await asyncio.sleep(0.01 * round_)
+                (worker,) = (p for p in psutil.Process().children() if "forebay.engine.worker" in " ".join(p.cmdline()))
+                worker.kill()
+                await ask(router, "lost", PROMPT)
+
+
+async def test_preempted_by_another_client_it_goes_on_unchanged(tiny_llama: Path, tmp_path: Path) -> None:
+    small = options(tiny_llama, tmp_path, kv_memory=24 * 8192, max_model_len=320)
+    async with local_worker(small) as router:
+        cold = tokens(await ask(router, "cold", PROMPT))
+    async with local_worker(small) as router:
+        batch = asyncio.ensure_future(ask(router, "batch", PROMPT[1:], 100, priority=Priority.BACKGROUND_BATCH))
+        alone = tokens(await ask(router, "first", PROMPT, 40))
+        for i in range(4):
+            other = random.Random(i).choices(range(3, 250), k=250)
+            await ask(router, f"critical {i}", other, 2, priority=Priority.CRITICAL_INTERACTIVE)
+        resumed = tokens(await batch)
+        found = await tiers(router, restored=1)
+        assert router.stats.preemptions >= 1
+        assert found.counters["loaded_host"] >= 1
+        assert tokens(await ask(router, "again", PROMPT[1:], 100)) == resumed
+    assert alone == cold
+
+
+async def test_a_second_server_does_not_touch_the_first_ones_folder(tiny_llama: Path, tmp_path: Path) -> None:
+    async with local_worker(options(tiny_llama, tmp_path)) as router:
+        cold = tokens(await ask(router, "one", PROMPT))
+        with pytest.raises(ConfigError, match="in use by another server"):
+            async with local_worker(options(tiny_llama, tmp_path)):
+                pass
+        async with local_worker(options(tiny_llama, tmp_path, cache_required=False)) as second:
+            assert tokens(await ask(second, "two", PROMPT)) == cold
+            assert (await tiers(second)).disk_bytes_limit == 0
