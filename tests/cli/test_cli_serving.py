@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
+import io
+import os
+import signal
 import socket
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import uvicorn
 
 from forebay.api import ApiConfig
+from forebay.cli import console
 from forebay.cli.options import EngineOptions, SchedulingOptions
 from forebay.cli.serve import HttpOptions
-from forebay.cli.serving import api_config, listen
+from forebay.cli.serving import Stop, api_config, listen
 from forebay.cli.startup import kv_tokens, local_url, start_report
 from forebay.cli.worker import worker_options
 from forebay.cluster import WorkerOptions
@@ -46,6 +53,25 @@ def test_an_address_that_is_not_ours_is_refused() -> None:
 def test_the_socket_listens_at_once() -> None:
     with listen("127.0.0.1", 0) as sock, socket.create_connection(sock.getsockname()):
         pass
+
+
+async def test_a_signal_ends_the_server_when_nobody_reads_stderr(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Closed(io.StringIO):
+        def flush(self) -> None:
+            raise BrokenPipeError
+
+    task = asyncio.current_task()
+    assert task is not None
+    server, stop = uvicorn.Server(uvicorn.Config("none")), Stop()
+    stop.attach(server)
+    monkeypatch.setattr(sys, "stderr", Closed())
+    with stop.installed(task):
+        os.kill(os.getpid(), signal.SIGTERM)
+        async with asyncio.timeout(5):
+            while not server.should_exit:  # noqa: ASYNC110 (the server's own flag)
+                await asyncio.sleep(0)
+    console.fail("this goes nowhere")
+    assert stop.exit_code == 0
 
 
 def test_a_missing_model_is_one_line(run: Run) -> None:

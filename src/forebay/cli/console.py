@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -14,9 +14,10 @@ Report = Callable[[str, float], None]
 
 
 def notice(text: str) -> None:
-    """Print a line for the person at the terminal, on stderr."""
-    sys.stderr.write(f"{text}\n")
-    sys.stderr.flush()
+    """Print a line for the person at the terminal, on stderr. Lost when nobody reads stderr any more."""
+    with suppress(BrokenPipeError):
+        sys.stderr.write(f"{text}\n")
+        sys.stderr.flush()
 
 
 def say(text: str = "", end: str = "\n") -> None:

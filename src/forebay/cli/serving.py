@@ -121,11 +121,11 @@ class Stop:
             return
         self.asked = True
         self.exit_code = 130 if number == signal.SIGINT else 0
-        console.notice("forebay: stopping (Ctrl-C again does not wait for running requests)")
         if self._server is None:
             task.cancel()
         else:
             self._server.should_exit = True
+        console.notice("forebay: stopping (Ctrl-C again does not wait for running requests)")
 
     def _hurry(self, number: signal.Signals) -> None:
         if self._server is None or self._server.force_exit:
