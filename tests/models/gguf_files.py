@@ -18,9 +18,16 @@ RANDOM_BLOCKS = {"Q4_K": (144, (0, 2)), "Q5_K": (176, (0, 2)), "Q6_K": (210, (20
 """Types that the package can't quantise to: bytes a block of 256, and where its f16 scales are."""
 
 
-def write(model: PreTrainedModel, path: Path, kind: str = "F32", extra: dict[str, Any] | None = None) -> None:
+def write(
+    model: PreTrainedModel,
+    path: Path,
+    kind: str = "F32",
+    extra: dict[str, Any] | None = None,
+    others: dict[str, str] | None = None,
+) -> None:
     """Write `model` with matrices of type `kind`, and set the model's own to what dequantising them gives.
 
+    Matrices whose names contain a key of `others` have its type instead.
     `extra` adds metadata under the architecture's prefix, and vectors (numpy arrays) as tensors.
     """
     config: Any = model.config
@@ -34,7 +41,8 @@ def write(model: PreTrainedModel, path: Path, kind: str = "F32", extra: dict[str
             writer.add_key_value(f"{architecture}.{key}", value, gguf.GGUFValueType.get_type(value))
     for name, parameter in model.named_parameters():
         if parameter.ndim == 2:
-            _add_matrix(writer, name, parameter, kind, _heads_to_interleave(name, config))
+            its_kind = next((other for key, other in (others or {}).items() if key in name), kind)
+            _add_matrix(writer, name, parameter, its_kind, _heads_to_interleave(name, config))
         else:
             heads = _heads_to_interleave(name, config)
             writer.add_tensor(_gguf_name(name), _interleave(parameter.detach().numpy(), heads))
@@ -61,14 +69,15 @@ def _add_sizes(writer: GGUFWriter, config: Any) -> None:
 
 def _add_matrix(writer: GGUFWriter, name: str, parameter: torch.nn.Parameter, kind: str, heads: int) -> None:
     number = GGMLQuantizationType[kind]
-    raw = _quantize(parameter.detach().numpy(), kind)
+    raw = quantize(parameter.detach().numpy(), kind)
     plain = gguf.quants.dequantize(raw, number).reshape(parameter.shape)
     with torch.no_grad():
         parameter.copy_(torch.from_numpy(np.array(plain)))
     writer.add_tensor(_gguf_name(name), _interleave(raw, heads), raw_dtype=number)
 
 
-def _quantize(values: NDArray[np.float32], kind: str) -> NDArray[Any]:
+def quantize(values: NDArray[np.float32], kind: str) -> NDArray[Any]:
+    """A matrix as rows of raw blocks of `kind`; random ones for types that the package can't quantise to."""
     if kind not in RANDOM_BLOCKS:
         quantized: NDArray[Any] = gguf.quants.quantize(values, GGMLQuantizationType[kind])
         return quantized

@@ -14,8 +14,9 @@ from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from forebay.core.gguf import GgufFile, read_gguf
-from forebay.kernels import Kernels
+from forebay.kernels import Kernels, load_kernels
 from forebay.models import describe, load_model, resolve
+from forebay.models.loader import Quantize
 from forebay.models.tensors import GGUF_NAMES, Part, hf_name
 
 QUESTION = ["<|im_start|>", "user", "Ċ", "What", "Ġis", "Ġthe", "Ġcapital", "Ġof", "ĠFrance", "?", "<|im_end|>", "Ċ"]
@@ -86,9 +87,21 @@ def test_matches_transformers(oracle: LlamaForCausalLM, vocabulary: list[str], k
     assert torch.equal(actual.argmax(-1), expected.argmax(-1))
 
 
-def test_answers_in_bf16(vocabulary: list[str], kernels: Kernels) -> None:
-    runner = HandRunner(load_model(resolve("smollm2"), kernels, torch.bfloat16), kv_dtype=torch.bfloat16)
+@pytest.mark.parametrize("quantize", ["none", "auto"])
+def test_answers_in_bf16(quantize: Quantize, vocabulary: list[str], kernels: Kernels) -> None:
+    model = load_model(resolve("smollm2"), kernels, torch.bfloat16, quantize=quantize)
+    runner = HandRunner(model, kv_dtype=torch.bfloat16)
     prompt = [vocabulary.index(token) for token in QUESTION]
     (sequence,) = greedy(runner, prompt, 8, (len(prompt),))
     answer = [vocabulary[token] for token in sequence.ids[len(prompt) :]]
     assert "".join(answer).replace("Ġ", " ") == "The capital of France is Paris.<|im_end|>"
+
+
+def test_weights_kept_as_stored_take_the_memory_of_the_file(file: GgufFile) -> None:
+    kernels = load_kernels()
+    if not kernels.keeps_quantised:
+        pytest.skip("no native kernels here")
+    model = load_model(resolve("smollm2"), kernels, torch.bfloat16)
+    table = model.config.max_model_len * model.config.head_dim * 4
+    stored = sum(tensor.nbytes for tensor in file.tensors.values())
+    assert abs(model.weight_bytes - table - stored) < 0.01 * stored

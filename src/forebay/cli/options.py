@@ -63,6 +63,7 @@ SecondsOrZero = Annotated[float, Parameter(validator=Number(gte=0), metavar="SEC
 Milliseconds = Annotated[float, Parameter(validator=Number(gt=0), metavar="MS")]
 
 Dtype = Literal["bf16", "fp32"]
+Quantize = Literal["auto", "none", "int4", "int8"]
 KernelChoice = Literal["auto", "native", "torch"]
 
 
@@ -73,6 +74,8 @@ class EngineOptions:
 
     dtype: Dtype = "bf16"
     """How weights are kept in memory."""
+    quantize: Quantize = "auto"
+    """auto keeps weights that a GGUF file holds at 4 or 8 bits as they are; int4 and int8 quantise the others too."""
     kv_dtype: Dtype | None = None
     """How the KV cache is kept; by default as the weights."""
     kv_memory: Size | None = None

@@ -28,6 +28,7 @@ def worker_options(
         model=str(source.path),
         served_name=name,
         dtype=engine.dtype,
+        quantize=engine.quantize,
         kv_dtype=engine.kv_dtype,
         kv_memory=engine.kv_memory,
         max_model_len=engine.max_model_len,
@@ -53,6 +54,7 @@ def _cache_options(cache: CacheOptions) -> dict[str, Any]:
         "cache_dir": str(cache.cache_dir or default_cache_dir()),
         "cache_disk": cache.cache_disk,
         "cache_required": cache.cache_dir is not None,
+        "verify_kv": cache.verify_kv,
         "retention": cache.retention,
         "retention_classes": dict(map(parse_class, cache.retention_class)),
     }

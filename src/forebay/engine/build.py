@@ -46,7 +46,13 @@ def build_engine(options: WorkerOptions, report: Report) -> Engine:
     describe(source)
     report("preparing the kernels", 0.0)
     kernels = load_kernels(options.kernels)
-    model = load_model(source, kernels, _DTYPES[options.dtype], lambda done: report("loading weights", done))
+    model = load_model(
+        source,
+        kernels,
+        _DTYPES[options.dtype],
+        lambda done: report("loading weights", done),
+        quantize=options.quantize,
+    )
     return _assemble(options, source, kernels, model)
 
 

@@ -7,6 +7,7 @@ from typing import Literal
 import msgspec
 
 Dtype = Literal["bf16", "fp32"]
+Quantize = Literal["auto", "none", "int4", "int8"]
 
 
 class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -18,6 +19,10 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The name that clients see; by default the model's own."""
     dtype: Dtype = "bf16"
     """How weights are kept."""
+    quantize: Quantize = "auto"
+    """`auto`: weights that a GGUF file holds at 4 or 8 bits stay so; `int4`, `int8`: others are quantised at load too;
+    `none`: all are held as `dtype`.
+    """
     kv_dtype: Dtype | None = None
     """How the KV cache is kept; by default as the weights."""
     kv_memory: int | None = None
@@ -44,6 +49,8 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Most bytes of disk there; by default a tenth of what is free, at most 32 GiB."""
     cache_required: bool = False
     """Whether a folder that can't be used is an error; else pages are then not kept on disk."""
+    verify_kv: bool = False
+    """Whether stored pages are checked again and again while they lie there."""
     retention: str = "chat"
     """Retention class of requests that name none."""
     retention_classes: dict[str, float] = {}

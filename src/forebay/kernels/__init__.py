@@ -2,5 +2,19 @@
 
 from forebay.kernels.interface import PAGE_TOKENS, Kernels, KvLayout, LayerSettings, LayerWeights, StepBatch, Weight
 from forebay.kernels.load import load_kernels
+from forebay.kernels.quantised import GROUP, QuantisedMatrix, below_each_other, quantise
 
-__all__ = ["PAGE_TOKENS", "Kernels", "KvLayout", "LayerSettings", "LayerWeights", "StepBatch", "Weight", "load_kernels"]
+__all__ = [
+    "GROUP",
+    "PAGE_TOKENS",
+    "Kernels",
+    "KvLayout",
+    "LayerSettings",
+    "LayerWeights",
+    "QuantisedMatrix",
+    "StepBatch",
+    "Weight",
+    "below_each_other",
+    "load_kernels",
+    "quantise",
+]

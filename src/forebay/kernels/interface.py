@@ -1,7 +1,7 @@
 """What a kernel backend can do, in torch tensors; the models call nothing else. Not an implementation.
 
 Backends: `native` (C++, compiled for this machine) and `torch` (portable; the oracle in tests). All activations are
-fp32 and contiguous unless said otherwise. Weights and KV are bf16 or fp32.
+fp32 and contiguous unless said otherwise. Weights are bf16, fp32 or quantised; KV is bf16 or fp32.
 
 Every operation gives, bit for bit, the same numbers for a token whatever other tokens are in the call (native backend):
 the answer of a request does not depend on batch, chunking or preemption.
@@ -17,6 +17,8 @@ from typing import Protocol
 
 import torch
 from torch import Tensor
+
+from forebay.kernels.quantised import QuantisedMatrix
 
 PAGE_TOKENS = 16
 
@@ -120,8 +122,14 @@ class Kernels(Protocol):
 
     name: str
 
+    keeps_quantised: bool
+    """Whether quantised matrices stay at their few bits in memory; else they are stored dequantised."""
+
     def pack(self, weight: Tensor, dtype: torch.dtype) -> Weight:
         """Pack `weight` [N, K] (any float dtype) for `linear` and `embed`, stored as `dtype` (bf16 or fp32)."""
+
+    def pack_quantised(self, matrix: QuantisedMatrix, dtype: torch.dtype) -> Weight:
+        """Pack a quantised matrix; a backend that doesn't keep it quantised stores it as `dtype`."""
 
     def linear(self, x: Tensor, weight: Weight, bias: Tensor | None = None, residual: Tensor | None = None) -> Tensor:
         """x [T, K] → x @ weightᵀ (+ bias [N]) (+ residual [T, N]) as [T, N]."""

@@ -20,8 +20,16 @@ _MATRICES = ("qkv", "output", "gate_up", "down")
 _NO_WINDOW = 1 << 40
 
 
+class _Matrix(ctypes.Structure):
+    _fields_ = [("panels", c_void_p), ("format", c_int64)]
+
+
 class _Layer(ctypes.Structure):
-    _fields_ = [*((name, c_void_p) for name in (*_FLOATS, *_MATRICES)), ("window", c_int64)]
+    _fields_ = [
+        *((name, c_void_p) for name in _FLOATS),
+        *((name, _Matrix) for name in _MATRICES),
+        ("window", c_int64),
+    ]
 
 
 class _Shape(ctypes.Structure):
@@ -35,7 +43,6 @@ class _Shape(ctypes.Structure):
                 "kv_heads",
                 "dim",
                 "inner",
-                "weight_bytes",
                 "kv_bytes",
                 "page_stride",
                 "layer_bytes",
@@ -67,7 +74,7 @@ class NativeStack:
         place: Callable[[Weight], tuple[int, int]],
         threads: int,
     ) -> None:
-        """`prepare` checks a batch; `place` gives a packed matrix's address and bytes a value. Raises ValueError for
+        """`prepare` checks a batch; `place` gives a packed matrix's address and format. Raises ValueError for
         weights that don't fit each other.
         """
         _check_layers(layers, settings)
@@ -82,7 +89,6 @@ class NativeStack:
         self._hidden = layers[0].qkv.shape[1]
         self._qkv = layers[0].qkv.shape[0]
         self._inner = layers[0].down.shape[1]
-        self._weight_bytes = place(layers[0].qkv)[1]
         self._work = torch.empty(0)
 
     def run(self, hidden: Tensor, batch: StepBatch, pages: Tensor, layout: KvLayout) -> None:
@@ -103,7 +109,6 @@ class NativeStack:
             kv_heads=layout.kv_heads,
             dim=layout.head_dim,
             inner=self._inner,
-            weight_bytes=self._weight_bytes,
             kv_bytes=layout.dtype.itemsize,
             page_stride=pages.stride(0),
             layer_bytes=layout.page_bytes // layout.layers,
@@ -143,7 +148,7 @@ def _layer(layer: LayerWeights, window: int | None, place: Callable[[Weight], tu
     vectors = {name: getattr(layer, name) for name in _FLOATS}
     return _Layer(
         **{name: None if vector is None else vector.data_ptr() for name, vector in vectors.items()},
-        **{name: place(getattr(layer, name))[0] for name in _MATRICES},
+        **{name: _Matrix(*place(getattr(layer, name))) for name in _MATRICES},
         window=_NO_WINDOW if window is None else window,
     )
 

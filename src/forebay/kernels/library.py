@@ -4,14 +4,28 @@ from __future__ import annotations
 
 import ctypes
 from ctypes import c_float, c_int, c_int64, c_void_p
+from enum import IntEnum
 from pathlib import Path
 
 import torch  # noqa: F401  (its OpenMP library must be in the process before ours asks for it)
+
+
+class Format(IntEnum):
+    """How a packed matrix is stored; numbers as in `csrc/quantised.h`."""
+
+    FP32 = 0
+    BF16 = 1
+    INT4_FP16 = 2
+    INT4_FP32 = 3
+    INT8_FP16 = 4
+
 
 _SIGNATURES: dict[str, tuple[type | None, list[type]]] = {
     "forebay_panel": (c_int64, []),
     "forebay_linear": (None, [c_void_p] * 5 + [c_int64] * 3 + [c_int] * 2),
     "forebay_pack": (None, [c_void_p] * 2 + [c_int64] * 2 + [c_int]),
+    "forebay_quantised_bytes": (c_int64, [c_int64] * 2 + [c_int]),
+    "forebay_pack_quantised": (None, [c_void_p] * 4 + [c_int64] * 2 + [c_int]),
     "forebay_embed": (c_int64, [c_void_p] * 3 + [c_int64] * 3 + [c_int]),
     "forebay_rms_norm": (None, [c_void_p] * 3 + [c_int64] * 2 + [c_float, c_int]),
     "forebay_silu_mul": (None, [c_void_p] * 2 + [c_int64] * 2 + [c_int]),

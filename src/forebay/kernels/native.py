@@ -15,28 +15,33 @@ from torch import Tensor
 from forebay.kernels.checks import PreparedBatch, check_kv, check_tensor, prepare_batch
 from forebay.kernels.interface import KvLayout, LayerSettings, LayerWeights, Stack, StepBatch, Weight
 from forebay.kernels.layer_table import NativeStack
-from forebay.kernels.library import load_library
+from forebay.kernels.library import Format, load_library
+from forebay.kernels.quantised import QuantisedMatrix
 
 _NO_WINDOW = 1 << 40
+_PLAIN = {torch.float32: Format.FP32, torch.bfloat16: Format.BF16}
+_INT4 = {torch.float16: Format.INT4_FP16, torch.float32: Format.INT4_FP32}
 
 
 @dataclass(frozen=True, slots=True)
 class NativeWeight:
-    """A matrix [N, K] as panels [ceil(N / width), K, width]."""
+    """A matrix [N, K] as panels [ceil(N / width), K, width], or, quantised, as bytes of such panels."""
 
     panels: Tensor
     shape: tuple[int, int]
     address: int
     """Of `panels`, kept because asking a tensor costs more than reading an attribute."""
-    bytes_per_value: int
+    format: Format
 
     @property
     def nbytes(self) -> int:
-        return self.panels.numel() * self.bytes_per_value
+        return self.panels.numel() * self.panels.itemsize
 
 
 class NativeKernels:
     """The compiled backend; see `Kernels` for what each operation means. Wrong shapes or types raise ValueError."""
+
+    keeps_quantised = True
 
     def __init__(self, library: Path, name: str = "native", threads: int | None = None) -> None:
         """Load `library`, as `build.built_library` gives it; without `threads`, as many as torch uses now."""
@@ -47,15 +52,32 @@ class NativeKernels:
         self._batch: PreparedBatch | None = None
 
     def pack(self, weight: Tensor, dtype: torch.dtype) -> Weight:
-        if dtype not in (torch.bfloat16, torch.float32):
+        if dtype not in _PLAIN:
             raise ValueError(f"weights are stored as bfloat16 or float32, not {dtype}")
         if weight.dim() != 2 or not weight.is_floating_point():
             raise ValueError(f"a weight is a float matrix, not {weight.dtype} {tuple(weight.shape)}")
         outputs, inputs = weight.shape
         source = weight.detach().to(dtype).contiguous()
         panels = torch.empty((-(-outputs // self._panel), inputs, self._panel), dtype=dtype)
-        self._library.forebay_pack(source.data_ptr(), panels.data_ptr(), outputs, inputs, dtype.itemsize)
-        return NativeWeight(panels, (outputs, inputs), panels.data_ptr(), dtype.itemsize)
+        self._library.forebay_pack(source.data_ptr(), panels.data_ptr(), outputs, inputs, _PLAIN[dtype])
+        return NativeWeight(panels, (outputs, inputs), panels.data_ptr(), _PLAIN[dtype])
+
+    def pack_quantised(self, matrix: QuantisedMatrix, dtype: torch.dtype) -> Weight:
+        outputs, inputs = matrix.values.shape
+        values, scales = matrix.values.contiguous(), matrix.scales.contiguous()
+        offsets = None if matrix.offsets is None else matrix.offsets.contiguous()
+        form = Format.INT8_FP16 if offsets is None else _INT4[scales.dtype]
+        panels = torch.empty(self._library.forebay_quantised_bytes(outputs, inputs, form), dtype=torch.uint8)
+        self._library.forebay_pack_quantised(
+            values.data_ptr(),
+            scales.data_ptr(),
+            None if offsets is None else offsets.data_ptr(),
+            panels.data_ptr(),
+            outputs,
+            inputs,
+            form,
+        )
+        return NativeWeight(panels, (outputs, inputs), panels.data_ptr(), form)
 
     def linear(self, x: Tensor, weight: Weight, bias: Tensor | None = None, residual: Tensor | None = None) -> Tensor:
         weight = _own(weight)
@@ -76,7 +98,7 @@ class NativeKernels:
             tokens,
             outputs,
             inputs,
-            weight.bytes_per_value,
+            weight.format,
             self._threads,
         )
         return out
@@ -87,7 +109,7 @@ class NativeKernels:
         check_tensor("ids", ids, torch.int32, (ids.shape[0],))
         out = torch.empty((ids.shape[0], inputs))
         wrong = self._library.forebay_embed(
-            ids.data_ptr(), weight.address, out.data_ptr(), ids.shape[0], outputs, inputs, weight.bytes_per_value
+            ids.data_ptr(), weight.address, out.data_ptr(), ids.shape[0], outputs, inputs, weight.format
         )
         if wrong >= 0:
             raise ValueError(f"token id {int(ids[wrong])} at {wrong} is outside the vocabulary of {outputs}")
@@ -223,9 +245,9 @@ def _own(weight: Weight) -> NativeWeight:
 
 
 def _place(weight: Weight) -> tuple[int, int]:
-    """A packed matrix's address and bytes a value."""
+    """A packed matrix's address and format."""
     own = _own(weight)
-    return own.address, own.bytes_per_value
+    return own.address, own.format
 
 
 def _addresses(pages: Tensor, layer: int, layout: KvLayout) -> tuple[int, int]:

@@ -21,6 +21,7 @@ from forebay.kernels.interface import (
     StepBatch,
     Weight,
 )
+from forebay.kernels.quantised import QuantisedMatrix
 
 _BLOCK_VALUES = 1 << 20
 """Weights widened to fp32 at a time: 4 MiB stays in the cache, so a bf16 matrix is read from memory only once."""
@@ -46,11 +47,15 @@ class TorchKernels:
     """The portable backend; see `Kernels` for what each operation means."""
 
     name = "torch"
+    keeps_quantised = False
 
     def pack(self, weight: Tensor, dtype: torch.dtype) -> Weight:
         if dtype not in (torch.bfloat16, torch.float32):
             raise ValueError(f"weights are stored as bfloat16 or float32, not {dtype}")
         return TorchWeight(weight.detach().to(dtype, copy=True).contiguous())
+
+    def pack_quantised(self, matrix: QuantisedMatrix, dtype: torch.dtype) -> Weight:
+        return self.pack(matrix.dequantised(torch.float32), dtype)
 
     def linear(self, x: Tensor, weight: Weight, bias: Tensor | None = None, residual: Tensor | None = None) -> Tensor:
         out = _matmul(x, _values(weight))

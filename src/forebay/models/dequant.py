@@ -47,30 +47,30 @@ def _bf16(blocks: Tensor) -> Tensor:
     return blocks.view(torch.bfloat16).float()
 
 
-def _half_at(blocks: Tensor, offset: int) -> Tensor:
+def half_at(blocks: Tensor, offset: int) -> Tensor:
     """The f16 at a byte offset of each block, as fp32 [blocks, 1]."""
     return blocks[:, offset : offset + 2].contiguous().view(torch.float16).float()
 
 
-def _nibbles(packed: Tensor) -> Tensor:
+def nibbles(packed: Tensor) -> Tensor:
     """uint8 [..., n] → [..., 2, n]: low halves, then high halves."""
     return torch.stack((packed & 15, packed >> 4), dim=-2)
 
 
 def _q8_0(blocks: Tensor) -> Tensor:
-    return blocks[:, 2:].view(torch.int8) * _half_at(blocks, 0)
+    return blocks[:, 2:].view(torch.int8) * half_at(blocks, 0)
 
 
 def _q4_0(blocks: Tensor) -> Tensor:
-    scale = _half_at(blocks, 0)
-    return torch.addcmul(-8.0 * scale, _nibbles(blocks[:, 2:]).flatten(1).float(), scale)
+    scale = half_at(blocks, 0)
+    return torch.addcmul(-8.0 * scale, nibbles(blocks[:, 2:]).flatten(1).float(), scale)
 
 
 def _q4_1(blocks: Tensor) -> Tensor:
-    return torch.addcmul(_half_at(blocks, 2), _nibbles(blocks[:, 4:]).flatten(1).float(), _half_at(blocks, 0))
+    return torch.addcmul(half_at(blocks, 2), nibbles(blocks[:, 4:]).flatten(1).float(), half_at(blocks, 0))
 
 
-def _k_scales(blocks: Tensor) -> tuple[Tensor, Tensor]:
+def k_scales(blocks: Tensor) -> tuple[Tensor, Tensor]:
     """Scale and offset of the eight sub-blocks of Q4_K and Q5_K, fp32 [blocks, 8, 1] each.
 
     Twelve bytes hold eight 6-bit scales and eight 6-bit offsets: four of each in the low six bits of bytes 0 to 7, the
@@ -79,29 +79,29 @@ def _k_scales(blocks: Tensor) -> tuple[Tensor, Tensor]:
     low_scales, low_offsets, halves = blocks[:, 4:8], blocks[:, 8:12], blocks[:, 12:16]
     scales = torch.cat((low_scales & 63, (halves & 15) | (low_scales >> 6 << 4)), dim=1)
     offsets = torch.cat((low_offsets & 63, (halves >> 4) | (low_offsets >> 6 << 4)), dim=1)
-    return (scales * _half_at(blocks, 0))[..., None], (offsets * _half_at(blocks, 2))[..., None]
+    return (scales * half_at(blocks, 0))[..., None], (offsets * half_at(blocks, 2))[..., None]
 
 
 def _q4_k(blocks: Tensor) -> Tensor:
-    scales, offsets = _k_scales(blocks)
-    values = _nibbles(blocks[:, 16:].reshape(-1, 4, 32)).view(-1, 8, 32)
+    scales, offsets = k_scales(blocks)
+    values = nibbles(blocks[:, 16:].reshape(-1, 4, 32)).view(-1, 8, 32)
     return torch.addcmul(-offsets, values.float(), scales).flatten(1)
 
 
 def _q5_k(blocks: Tensor) -> Tensor:
-    scales, offsets = _k_scales(blocks)
-    low = _nibbles(blocks[:, 48:].reshape(-1, 4, 32)).view(-1, 8, 32)
+    scales, offsets = k_scales(blocks)
+    low = nibbles(blocks[:, 48:].reshape(-1, 4, 32)).view(-1, 8, 32)
     shifts = torch.arange(8, dtype=torch.uint8)[:, None]
     high = (blocks[:, None, 16:48] >> shifts) & 1
     return torch.addcmul(-offsets, (low | (high << 4)).float(), scales).flatten(1)
 
 
 def _q6_k(blocks: Tensor) -> Tensor:
-    low = _nibbles(blocks[:, :128].reshape(-1, 2, 64)).view(-1, 2, 4, 32)
+    low = nibbles(blocks[:, :128].reshape(-1, 2, 64)).view(-1, 2, 4, 32)
     shifts = torch.tensor([0, 2, 4, 6], dtype=torch.uint8)[:, None]
     high = (blocks[:, 128:192].view(-1, 2, 1, 32) >> shifts) & 3
     values = (low | (high << 4)).float().view(-1, 16, 16) - 32.0
-    scales = blocks[:, 192:208].view(torch.int8) * _half_at(blocks, 208)
+    scales = blocks[:, 192:208].view(torch.int8) * half_at(blocks, 208)
     return (values * scales[..., None]).flatten(1)
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from forebay.core.gguf import read_gguf
-from forebay.kernels import Kernels, LayerWeights, Weight
+from forebay.kernels import GROUP, Kernels, LayerWeights, QuantisedMatrix, Weight, below_each_other, quantise
 from forebay.models.config import ModelConfig
 from forebay.models.fingerprint import fingerprint
 from forebay.models.memory import check_memory
@@ -21,15 +22,29 @@ from forebay.models.weights import WeightReader
 from forebay.models.weights_gguf import GgufWeights
 from forebay.models.weights_hf import HfWeights
 
+Quantize = Literal["auto", "none", "int4", "int8"]
+_BITS = {"int4": 4, "int8": 8}
+_BYTES = {4: 0.75, 8: 1.0625}
+"""Of a quantised weight in memory, at most: with fp32 scales and offsets at 4 bits, fp16 scales at 8."""
+_UNPACKED_BYTES = 1.5
+"""Of a quantised weight before it is packed, beside the plain one that it may come from."""
 
-def load_model(
+
+def load_model(  # noqa: PLR0917  (all but three have defaults)
     source: ModelSource,
     kernels: Kernels,
     dtype: torch.dtype,
     on_progress: Callable[[float], None] | None = None,
     config: ModelConfig | None = None,
+    quantize: Quantize = "auto",
 ) -> Model:
-    """Load `source` with matrices held as `dtype` (bf16 or fp32).
+    """Load `source` with matrices held as `dtype` (bf16 or fp32), or quantised:
+
+    - "auto": matrices that the file holds as Q4_0, Q4_1, Q4_K or Q8_0 stay as they are where the kernels can compute on
+      them. Matrices that are fused into one need the same number of bits.
+    - "int4", "int8": all others are quantised too, in groups of 32 inputs, from `dtype`; with "int4" the embedding and
+      the head to 8 bits. Matrices whose inputs are no multiple of 32 stay plain.
+    - "none": all matrices are held as `dtype`.
 
     `on_progress` is called with the share done, rising to 1.0. `config` stands in for what `describe(source)` says, to
     serve a shorter context than the model's. Beyond the final size, memory holds one fused matrix at a time. Raises
@@ -43,10 +58,12 @@ def load_model(
     else:
         config = config or describe_hf(source.path)
         reader = HfWeights(source.path)
-    check_memory(config, dtype.itemsize)
+    builder = _Builder(reader, kernels, dtype, config=config, quantize=quantize, on_progress=on_progress or _ignore)
+    builder.check_memory()
     with _one_thread():
-        weights = _Builder(reader, kernels, dtype, config, on_progress or _ignore).build()
-    return Model(config, weights, kernels, fingerprint(config, str(dtype), reader.identity()))
+        weights = builder.build()
+    held = f"{dtype}:{quantize}" if builder.quantised else str(dtype)
+    return Model(config, weights, kernels, fingerprint(config, held, reader.identity()))
 
 
 @contextmanager
@@ -76,7 +93,9 @@ class _Builder:
         reader: WeightReader,
         kernels: Kernels,
         dtype: torch.dtype,
+        *,
         config: ModelConfig,
+        quantize: Quantize,
         on_progress: Callable[[float], None],
     ) -> None:
         self._reader = reader
@@ -84,8 +103,21 @@ class _Builder:
         self._dtype = dtype
         self._config = config
         self._shapes = part_shapes(config)
+        self._quantize = quantize
+        self._keeps_stored = quantize in _BITS or (quantize == "auto" and kernels.keeps_quantised)
         self._on_progress = on_progress
         self._done = 0
+        self.quantised = False
+        """Whether any matrix was quantised."""
+
+    def check_memory(self) -> None:
+        """Raises ConfigError when the model does not fit into what is free."""
+        plain = self._dtype.itemsize
+        matrices = {key: shape for key, shape in self._shapes.items() if len(shape) == 2}
+        bits = {key: self._bits(key[1], key[0]) if self._kernels.keeps_quantised else None for key in matrices}
+        total = sum(rows * columns * _BYTES.get(bits[key] or 0, plain) for key, (rows, columns) in matrices.items())
+        unpacked = plain + _UNPACKED_BYTES if any(bits.values()) else None
+        check_memory(self._config, total / self._config.matrix_parameters, unpacked=unpacked)
 
     def build(self) -> ModelWeights:
         embed = self._matrix(None, Part.EMBED)
@@ -111,7 +143,35 @@ class _Builder:
         )
 
     def _matrix(self, layer: int | None, *parts: Part) -> Weight:
-        return self._kernels.pack(self._fused(parts, layer, self._dtype), self._dtype)
+        bits = self._bits(layer, *parts)
+        if bits is None:
+            return self._kernels.pack(self._fused(parts, layer, self._dtype), self._dtype)
+        self.quantised = True
+        if self._stored_bits(layer, *parts) == bits:
+            matrix = self._fused_quantised(parts, layer)
+        else:
+            matrix = quantise(self._fused(parts, layer, self._dtype), bits)
+        return self._kernels.pack_quantised(matrix, self._dtype)
+
+    def _bits(self, layer: int | None, *parts: Part) -> int | None:
+        """The bits at which the parts, fused, will be held; None: plain."""
+        stored = self._stored_bits(layer, *parts)
+        if stored is not None or self._shapes[parts[0], layer][1] % GROUP:
+            return stored
+        if self._quantize == "int4" and parts[0] in {Part.EMBED, Part.HEAD}:
+            return 8
+        return _BITS.get(self._quantize)
+
+    def _stored_bits(self, layer: int | None, *parts: Part) -> int | None:
+        """The bits at which the file holds all of the parts, where they may be kept so."""
+        bits = {self._reader.stored_bits(part, layer) for part in parts} if self._keeps_stored else {None}
+        return bits.pop() if len(bits) == 1 else None
+
+    def _fused_quantised(self, parts: tuple[Part, ...], layer: int | None) -> QuantisedMatrix:
+        """The parts below each other, as the file holds them."""
+        fused = below_each_other([self._reader.read_quantised(part, layer) for part in parts])
+        self._count(fused.values.numel())
+        return fused
 
     def _vector(self, layer: int, *parts: Part) -> Tensor | None:
         """None when the model has no such parts."""
@@ -125,6 +185,9 @@ class _Builder:
         for part, shape in zip(parts, shapes, strict=True):
             self._reader.read_into(part, layer, fused[row : row + shape[0]])
             row += shape[0]
-        self._done += fused.numel()
-        self._on_progress(self._done / self._config.parameters)
+        self._count(fused.numel())
         return fused
+
+    def _count(self, numbers: int) -> None:
+        self._done += numbers
+        self._on_progress(self._done / self._config.parameters)

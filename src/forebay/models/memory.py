@@ -10,22 +10,26 @@ from forebay.models.config import ModelConfig
 _FP32_BYTES = 4
 
 
-def weight_bytes(config: ModelConfig, itemsize: int) -> int:
-    """Bytes that stay in use: matrices in the weights' dtype (`itemsize` bytes), norms and biases in fp32."""
-    return config.matrix_parameters * itemsize + config.vector_parameters * _FP32_BYTES
+def weight_bytes(config: ModelConfig, itemsize: float) -> int:
+    """Bytes that stay in use: matrices at `itemsize` bytes a weight, norms and biases in fp32."""
+    return int(config.matrix_parameters * itemsize) + config.vector_parameters * _FP32_BYTES
 
 
-def estimate_bytes(config: ModelConfig, itemsize: int) -> int:
-    """Most bytes in use while loading: the weights, the rotary table, and the largest matrix once more to pack it."""
+def estimate_bytes(config: ModelConfig, itemsize: float, unpacked: float | None = None) -> int:
+    """Most bytes in use while loading: the weights, the rotary table, and the largest matrix once more to pack it, at
+    `unpacked` bytes a weight (by default `itemsize`).
+    """
     rope_table = 3 * config.max_model_len * config.head_dim * _FP32_BYTES // 2
     rows = max(config.vocab_size, 2 * config.intermediate_size, config.qkv_size)
-    return weight_bytes(config, itemsize) + rope_table + rows * config.hidden_size * itemsize
+    return weight_bytes(config, itemsize) + rope_table + int(rows * config.hidden_size * (unpacked or itemsize))
 
 
-def check_memory(config: ModelConfig, itemsize: int, available: int | None = None) -> None:
+def check_memory(
+    config: ModelConfig, itemsize: float, available: int | None = None, unpacked: float | None = None
+) -> None:
     """Raises ConfigError with both numbers when the model does not fit into `available` bytes (None: what is free)."""
     free = psutil.virtual_memory().available if available is None else available
-    needed = estimate_bytes(config, itemsize)
+    needed = estimate_bytes(config, itemsize, unpacked)
     if needed > free:
         raise ConfigError(
             f"The model needs {_readable(needed)} of memory for its weights, but {_readable(free)} is available. "

@@ -7,6 +7,7 @@ from pathlib import Path
 from safetensors import safe_open
 from torch import Tensor
 
+from forebay.kernels import QuantisedMatrix
 from forebay.models.fingerprint import hf_identity
 from forebay.models.hf_tensors import hf_tensors
 from forebay.models.tensors import Part, hf_name
@@ -27,3 +28,11 @@ class HfWeights:
         name = hf_name(part, layer)
         with safe_open(self._tensors[name].file, framework="pt") as file:
             out.copy_(file.get_tensor(name))
+
+    def stored_bits(self, part: Part, layer: int | None) -> int | None:
+        """See `WeightReader`: the files hold plain numbers only."""
+        return None
+
+    def read_quantised(self, part: Part, layer: int | None) -> QuantisedMatrix:
+        """See `WeightReader`. Raises ValueError."""
+        raise ValueError(f"{hf_name(part, layer)} is not stored quantised")

@@ -3,30 +3,15 @@
 // Keys are taken in blocks of 128, aligned to position 0 whatever the step computes. Each block gives every query a
 // softmax of its own (largest score, sum, weighted values), and the blocks are merged in order. A query's result is
 // therefore the same bits in any tile of queries and with the blocks spread over any threads.
-#include <cstdlib>
-#include <memory>
 #include <vector>
 
 #include "attend_block.h"
+#include "scratch.h"
 
 namespace {
 
 constexpr int TILE_ROWS = 96;  // about this many query rows (tokens x heads of a group) share a pass over the KV
 constexpr int64_t SERIAL_WORK = 1 << 19;  // multiply-adds, some 20 us, below which starting threads costs too much
-
-// Memory of one thread, kept between calls.
-float* scratch(int64_t floats) {
-    struct Free {
-        void operator()(float* p) const { std::free(p); }
-    };
-    thread_local std::unique_ptr<float, Free> memory;
-    thread_local int64_t size = 0;
-    if (size < floats) {
-        memory.reset((float*)std::aligned_alloc(64, (floats * 4 + 63) / 64 * 64));
-        size = floats;
-    }
-    return memory.get();
-}
 
 // Add a block's state to what the blocks before it gave.
 ONCE void merge(State& all, const State& block, int64_t rows, int64_t padded) {

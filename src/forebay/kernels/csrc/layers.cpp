@@ -19,14 +19,19 @@ void forebay_attention(
 );
 
 // Fields as in `layer_table.py`.
+struct Matrix {
+    const void* panels;
+    int64_t format;
+};
+
 struct Layer {
     const float *attn_norm, *qkv_bias, *q_norm, *k_norm, *output_bias, *mlp_norm, *gate_up_bias, *down_bias;
-    const void *qkv, *output, *gate_up, *down;
+    Matrix qkv, output, gate_up, down;
     int64_t window;
 };
 
 struct Shape {
-    int64_t layers, hidden, query_heads, kv_heads, dim, inner, weight_bytes, kv_bytes, page_stride, layer_bytes;
+    int64_t layers, hidden, query_heads, kv_heads, dim, inner, kv_bytes, page_stride, layer_bytes;
     const float* cos_sin;
     float eps, scale;
 };
@@ -47,9 +52,11 @@ void forebay_layers(
     float* mixed = qkv + tokens * qkv_size;
     float* gate_up = mixed + tokens * mixed_size;
     float* activated = gate_up + tokens * 2 * s.inner;
-    auto linear = [&](const float* x, const void* weight, const float* bias, const float* residual, float* out,
+    auto linear = [&](const float* x, const Matrix& weight, const float* bias, const float* residual, float* out,
                       int64_t outputs, int64_t inputs) {
-        forebay_linear(x, weight, bias, residual, out, tokens, outputs, inputs, (int)s.weight_bytes, threads);
+        forebay_linear(
+            x, weight.panels, bias, residual, out, tokens, outputs, inputs, (int)weight.format, threads
+        );
     };
     for (int64_t i = 0; i < s.layers; i++) {
         const Layer& layer = layers[i];

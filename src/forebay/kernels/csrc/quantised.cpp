@@ -1,0 +1,253 @@
+// Linear layers and embedding over weights of 4 or 8 bits with a scale (and offset) for 32 inputs of a column.
+//
+// Packed: panels [ceil(N / PANEL)][K / 32] of blocks. A block: the scales of PANEL columns (4 bits: then the offsets),
+// then words [32 / n][2][W] of 32 bits, each of n consecutive inputs of one column, the first in the lowest bits.
+//
+// A weight becomes fp32 before it is multiplied: value * scale is exact (at most 8 + 11 bits, or 4 + 17 for Q4_K), so
+// there is one rounding at most, and fused and separate multiply-adds agree. From there all is as with fp32 weights, in
+// the same order: a quantised matrix gives the very bits that its dequantised fp32 matrix gives. Few rows: weights
+// become fp32 in registers. Many rows: some panels become fp32 in the second-level cache, and all rows pass over them.
+#include "quantised.h"
+#include "scratch.h"
+
+namespace {
+
+constexpr int GROUP = 32;  // inputs that share a scale
+
+struct half {
+    uint16_t bits;
+};
+
+INLINE vf load_scales(const float* p) { return load(p); }
+// Shifted into place, an fp16 is an fp32 with an exponent too small by 112; this holds for subnormal ones too.
+INLINE vf load_scales(const half* p) {
+    vh halves;
+    std::memcpy(&halves, p, sizeof halves);
+    vu bits = __builtin_convertvector(halves, vu);
+    vf magnitude = (vf)((bits & 0x7fffu) << 13) * splat(0x1p112f);
+    return (vf)((vu)magnitude | (bits & 0x8000u) << 16);
+}
+
+template <int BITS, class S>
+struct Quantised {
+    typedef S Scale;
+    static constexpr int bits = BITS;
+    static constexpr bool has_offset = BITS == 4;
+    static constexpr int in_word = 32 / BITS;          // inputs of a word
+    static constexpr int words = GROUP / in_word;      // of a column in a block
+    static constexpr int64_t values_at = (has_offset ? 2 : 1) * PANEL * sizeof(S);
+    static constexpr int64_t block_bytes = values_at + words * PANEL * 4;
+};
+
+template <class Q>
+INLINE vf scales(const char* block, int half) {
+    return load_scales((const typename Q::Scale*)block + half * W);
+}
+template <class Q>
+INLINE vf offsets(const char* block, int half) {
+    if constexpr (Q::has_offset) return load_scales((const typename Q::Scale*)block + PANEL + half * W);
+    return vf{};
+}
+
+template <class Q>
+INLINE vu word(const char* block, int index, int half) {
+    vu words;
+    std::memcpy(&words, block + Q::values_at + (index * 2 + half) * W * 4, sizeof words);
+    return words;
+}
+
+// The weights of input `i` of a word.
+template <class Q>
+INLINE vf weights(vu words, int i, vf scale, vf offset) {
+    if constexpr (Q::bits == 4) {
+        vi values = (vi)(words >> (4 * i));
+        if (i < 7) values &= 15;
+        return __builtin_convertvector(values, vf) * scale + offset;
+    }
+    vi values = (vi)(words << (24 - 8 * i)) >> 24;
+    return __builtin_convertvector(values, vf) * scale;
+}
+
+// tile += x[MR, K] · NP panels, each `panel_bytes` after the one before.
+template <class Q, int MR, int NP>
+INLINE void multiply_quantised(
+    Tile<MR, NP>& tile, const float* x, int64_t x_row, const char* blocks, int64_t panel_bytes, int64_t groups
+) {
+    for (int64_t g = 0; g < groups; g++, blocks += Q::block_bytes, x += GROUP) {
+        vf scale[NP][2], offset[NP][2];
+#pragma GCC unroll 4
+        for (int p = 0; p < NP; p++)
+#pragma GCC unroll 2
+            for (int h = 0; h < 2; h++) {
+                scale[p][h] = scales<Q>(blocks + p * panel_bytes, h);
+                offset[p][h] = offsets<Q>(blocks + p * panel_bytes, h);
+            }
+        for (int w = 0; w < Q::words; w++) {
+#pragma GCC unroll 8
+            for (int i = 0; i < Q::in_word; i++) {
+#pragma GCC unroll 4
+                for (int p = 0; p < NP; p++) {
+                    const float* row = x + w * Q::in_word + i;
+                    if (p > 0) forget(row);
+                    const char* block = blocks + p * panel_bytes;
+                    vf first = weights<Q>(word<Q>(block, w, 0), i, scale[p][0], offset[p][0]);
+                    vf second = weights<Q>(word<Q>(block, w, 1), i, scale[p][1], offset[p][1]);
+#pragma GCC unroll 12
+                    for (int m = 0; m < MR; m++) {
+                        vf input = splat(row[m * x_row]);
+                        tile.sum[m][p][0] += input * first;
+                        tile.sum[m][p][1] += input * second;
+                    }
+                }
+            }
+        }
+    }
+}
+
+template <class Q>
+struct Panels {
+    const char* blocks;
+    int64_t groups;
+
+    int64_t bytes() const { return groups * Q::block_bytes; }
+    const char* panel(int64_t index) const { return blocks + index * bytes(); }
+};
+
+template <class Q, int MR, int NP>
+INLINE void few_tile(const Linear<float>& job, const Panels<Q>& panels, int64_t row, int64_t panel) {
+    Tile<MR, NP> tile = {};
+    const char* blocks = panels.panel(panel);
+    multiply_quantised<Q>(tile, job.x + row * job.inputs, job.inputs, blocks, panels.bytes(), panels.groups);
+    finish_tile(job, row, panel, tile);
+}
+
+template <class Q, int MR>
+ONCE void few_rows_at(const Linear<float>& job, const Panels<Q>& panels, int64_t row, int64_t panel, int64_t end) {
+    constexpr int NP = std::min(panels_beside(MR), 2);  // scales need registers too
+    for (; panel + NP <= end; panel += NP) few_tile<Q, MR, NP>(job, panels, row, panel);
+    for (; panel < end; panel++) few_tile<Q, MR, 1>(job, panels, row, panel);
+}
+
+template <class Q, int MR = ROWS>
+INLINE void few_rows(
+    int64_t rows, const Linear<float>& job, const Panels<Q>& panels, int64_t row, int64_t panel, int64_t end
+) {
+    if (rows == MR) return few_rows_at<Q, MR>(job, panels, row, panel, end);
+    if constexpr (MR > 1) few_rows<Q, MR - 1>(rows, job, panels, row, panel, end);
+}
+
+// One panel as fp32 [K, PANEL].
+template <class Q>
+void widen_panel(const Panels<Q>& panels, int64_t panel, float* out) {
+    const char* block = panels.panel(panel);
+    for (int64_t g = 0; g < panels.groups; g++, block += Q::block_bytes, out += GROUP * PANEL)
+        for (int h = 0; h < 2; h++) {
+            vf scale = scales<Q>(block, h), offset = offsets<Q>(block, h);
+            for (int w = 0; w < Q::words; w++) {
+                vu words = word<Q>(block, w, h);
+#pragma GCC unroll 8
+                for (int i = 0; i < Q::in_word; i++)
+                    store(out + (w * Q::in_word + i) * PANEL + h * W, weights<Q>(words, i, scale, offset));
+            }
+        }
+}
+
+template <class Q>
+void linear(const Linear<float>& job, const Panels<Q>& panels, int threads) {
+    constexpr int64_t CACHE = 512 << 10;  // twice what plain weights get, so that a widened panel serves more rows
+    auto work = [&](int64_t row, int64_t row_end, int64_t panel, int64_t end) {
+        if (row_end - row <= ROWS) return few_rows<Q>(row_end - row, job, panels, row, panel, end);
+        int64_t step = panel_steps(row_end - row), size = job.inputs * PANEL;
+        Linear<float> widened = job;
+        float* memory = scratch(step * size);
+        widened.panels = memory;
+        for (; panel < end; panel += step) {
+            int64_t last = std::min(panel + step, end);
+            for (int64_t p = panel; p < last; p++) widen_panel(panels, p, memory + (p - panel) * size);
+            widened.first = panel;
+            pass_under(widened, row, row_end, panel, last);
+        }
+    };
+    spread(job.rows, job.outputs, job.inputs, CACHE, threads, work);
+}
+
+template <class Q>
+void embed(const int32_t* ids, const Panels<Q>& panels, float* out, int64_t tokens) {
+    for (int64_t t = 0; t < tokens; t++) {
+        const char* block = panels.panel(ids[t] / PANEL);
+        int column = ids[t] % PANEL, half = column / W, lane = column % W;
+        for (int64_t g = 0; g < panels.groups; g++, block += Q::block_bytes) {
+            vf scale = scales<Q>(block, half), offset = offsets<Q>(block, half);
+            for (int w = 0; w < Q::words; w++) {
+                vu words = word<Q>(block, w, half);
+#pragma GCC unroll 8
+                for (int i = 0; i < Q::in_word; i++) *out++ = weights<Q>(words, i, scale, offset)[lane];
+            }
+        }
+    }
+}
+
+// values uint8 (4 bits) or int8 [N, K]; scale and offset [N, K / 32].
+template <class Q>
+void pack(
+    const uint8_t* values, const typename Q::Scale* scale, const typename Q::Scale* offset, char* out, int64_t outputs,
+    int64_t groups
+) {
+#pragma omp parallel for schedule(static)
+    for (int64_t panel = 0; panel < (outputs + PANEL - 1) / PANEL; panel++)
+        for (int64_t g = 0; g < groups; g++) {
+            char* block = out + (panel * groups + g) * Q::block_bytes;
+            std::memset(block, 0, Q::block_bytes);
+            auto* numbers = (typename Q::Scale*)block;
+            auto* words = (uint32_t*)(block + Q::values_at);
+            for (int64_t c = 0; c < std::min<int64_t>(PANEL, outputs - panel * PANEL); c++) {
+                int64_t at = (panel * PANEL + c) * groups + g;
+                numbers[c] = scale[at];
+                if (Q::has_offset) numbers[PANEL + c] = offset[at];
+                for (int k = 0; k < GROUP; k++)
+                    words[k / Q::in_word * PANEL + c] |= (uint32_t)values[at * GROUP + k] << (k % Q::in_word * Q::bits);
+            }
+        }
+}
+
+// Calls `work` with the type that `format` means.
+template <class Work>
+void with_format(int format, const Work& work) {
+    if (format == INT4_FP16)
+        work(Quantised<4, half>());
+    else if (format == INT4_FP32)
+        work(Quantised<4, float>());
+    else
+        work(Quantised<8, half>());
+}
+
+}  // namespace
+
+void quantised_linear(int format, const Linear<float>& job, const char* panels, int threads) {
+    with_format(format, [&](auto q) { linear(job, Panels<decltype(q)>{panels, job.inputs / GROUP}, threads); });
+}
+
+void quantised_embed(int format, const int32_t* ids, const char* panels, float* out, int64_t tokens, int64_t inputs) {
+    with_format(format, [&](auto q) { embed(ids, Panels<decltype(q)>{panels, inputs / GROUP}, out, tokens); });
+}
+
+extern "C" {
+
+// Bytes that a matrix takes in `format`; inputs are a multiple of 32.
+int64_t forebay_quantised_bytes(int64_t outputs, int64_t inputs, int format) {
+    int64_t bytes = 0;
+    with_format(format, [&](auto q) {
+        bytes = (outputs + PANEL - 1) / PANEL * (inputs / GROUP) * decltype(q)::block_bytes;
+    });
+    return bytes;
+}
+
+void forebay_pack_quantised(
+    const uint8_t* values, const void* scale, const void* offset, char* out, int64_t outputs, int64_t inputs, int format
+) {
+    with_format(format, [&](auto q) {
+        typedef typename decltype(q)::Scale S;
+        pack<decltype(q)>(values, (const S*)scale, (const S*)offset, out, outputs, inputs / GROUP);
+    });
+}
+}
