@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
+
+from forebay.bench.compare.processes import Command, PeerError
+from forebay.bench.compare.turns import Turn
 
 BENCH = """
 import json, sys
@@ -89,3 +93,25 @@ def llama_cpp(folder: Path, *, server: str = SERVER, short_by: int = 0) -> Path:
 def vllm(folder: Path) -> Path:
     """An interpreter."""
     return executable(folder / "python", VLLM)
+
+
+class Scripted:
+    """A side that measures what it is told, and fails a row in its second turn."""
+
+    def __init__(self, name: str, rate: float, log: list[str], fails: str = "") -> None:
+        self.name, self._rate, self._log, self._fails = name, rate, log, fails
+        self._turns = 0
+
+    def describe(self) -> dict[str, Any]:
+        return {"version": "1", "weights": "w", "server": "s"}
+
+    def engine(self, rows: Any) -> Turn:
+        self._turns += 1
+        self._log.append(f"{self.name}:{','.join(row.name for row in rows)}")
+        failing = {self._fails: "it broke"} if self._turns == 2 and self._fails else {}
+        values = {row.name: self._rate * self._turns for row in rows if row.name not in failing}
+        extras = {"gemm_gflops": 100.0, "read_gbps": 10.0, "layer_flops": 1e8, "head_flops": 1e7, "read_bytes": 1e8}
+        return Turn(values, failing, extras=extras | {"weight_bytes": 1e8, "kv_token_bytes": 1e4})
+
+    def server(self, port: int) -> Command:
+        raise PeerError("it has no server")

@@ -7,7 +7,6 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -20,7 +19,6 @@ from forebay.bench.compare.processes import Command, PeerError, run, started
 from forebay.bench.compare.report import markdown, report
 from forebay.bench.compare.rows import Load, choose_rows
 from forebay.bench.compare.side import Setup
-from forebay.bench.compare.turns import Turn
 from forebay.bench.compare.vllm import Vllm
 from forebay.core.errors import ConfigError
 
@@ -152,32 +150,10 @@ def test_a_peer_that_is_not_there_is_left_out_with_a_word(tmp_path: Path) -> Non
     assert set(comparison.left_out) == {"llama.cpp", "vllm"}
 
 
-class Scripted:
-    """A side that measures what it is told, and fails a row in its second turn."""
-
-    def __init__(self, name: str, rate: float, log: list[str], fails: str = "") -> None:
-        self.name, self._rate, self._log, self._fails = name, rate, log, fails
-        self._turns = 0
-
-    def describe(self) -> dict[str, Any]:
-        return {"version": "1", "weights": "w", "server": "s"}
-
-    def engine(self, rows: Any) -> Turn:
-        self._turns += 1
-        self._log.append(f"{self.name}:{','.join(row.name for row in rows)}")
-        failing = {self._fails: "it broke"} if self._turns == 2 and self._fails else {}
-        values = {row.name: self._rate * self._turns for row in rows if row.name not in failing}
-        extras = {"gemm_gflops": 100.0, "read_gbps": 10.0, "layer_flops": 1e8, "head_flops": 1e7, "read_bytes": 1e8}
-        return Turn(values, failing, extras=extras | {"weight_bytes": 1e8, "kv_token_bytes": 1e4})
-
-    def server(self, port: int) -> Command:
-        raise PeerError("it has no server")
-
-
 def test_turns_are_taken_in_order_and_a_failed_row_is_left_out() -> None:
     log: list[str] = []
     rows = choose_rows("prefill-512,decode-1,start")
-    sides = [Scripted("ours", 100.0, log), Scripted("llama.cpp", 10.0, log, fails="decode-1")]
+    sides = [peers.Scripted("ours", 100.0, log), peers.Scripted("llama.cpp", 10.0, log, fails="decode-1")]
     comparison, _ = prepare({}, rows, replace(SETUP, model="smollm2"))
     comparison.turns = {"ours": [], "llama.cpp": []}
     comparison.described = {side.name: side.describe() for side in sides}

@@ -1,0 +1,57 @@
+"""Our own side of the comparison: what it is told to run, and the program that measures the engine."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from forebay.bench.compare.comparison import Comparison
+from forebay.bench.compare.limits import limit
+from forebay.bench.compare.ours import Ours, parse_program, token_bytes, work
+from forebay.bench.compare.programs import ours_engine
+from forebay.bench.compare.rows import Goal, Kind, Load, Row, choose_rows
+from forebay.bench.compare.side import Setup
+from forebay.kernels.limits import MachineLimits
+from forebay.models import describe, resolve
+
+ROWS = (
+    Row("prefill-40", "", Kind.PREFILL, "tokens/s", Goal(), tokens=40),
+    Row("decode-3", "", Kind.DECODE, "tokens/s", Goal(), sequences=3, context=20, tokens=5),
+    Row("too-long", "", Kind.PREFILL, "tokens/s", Goal(), tokens=600),
+)
+
+
+def test_the_program_measures_rows_and_sizes(
+    tiny_llama: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = {
+        "options": {"model": str(tiny_llama), "max_running": 3, "kv_memory": 1 << 22, "threads": 1},
+        "rows": work(ROWS),
+    }
+    monkeypatch.setattr(sys, "argv", ["ours_engine", json.dumps(plan)])
+    monkeypatch.setattr(ours_engine, "measure_limits", lambda _kernels: MachineLimits(10.0, 100.0))
+    assert ours_engine.main() == 0
+    turn = parse_program(capsys.readouterr().out, ROWS)
+    assert set(turn.values) == {"prefill-40", "decode-3"}
+    assert all(rate > 0 for rate in turn.values.values())
+    assert "512" in turn.failures["too-long"]
+    config = describe(resolve(str(tiny_llama)))
+    assert turn.extras["kv_token_bytes"] == token_bytes(config) == 2 * 2 * 2 * 16 * 2
+    assert turn.extras["read_bytes"] == turn.extras["weight_bytes"] - 256 * 64 * 2
+    setup = Setup(str(tiny_llama), 1, Load(), None, None, 512, 10.0)
+    bounds = Comparison(ROWS, setup, {"ours": [turn]}, {}).bounds()
+    assert bounds is not None
+    assert limit(ROWS[0], bounds, Load()) == pytest.approx(100e9 / turn.extras["layer_flops"])
+
+
+def test_the_server_holds_what_the_load_needs(tiny_llama: Path) -> None:
+    load = Load(clients=(2,), input_tokens=100, output_tokens=60)
+    setup = Setup(str(tiny_llama), 3, load, None, None, 512, 10.0)
+    arguments = Ours(setup).server(99).arguments
+    assert arguments[1:5] == ("-m", "forebay", "serve", str(tiny_llama))
+    options = dict(zip(arguments[5::2], arguments[6::2], strict=True))
+    assert options == {"--port": "99", "--kv-memory": str(340 * 256), "--threads": "3"}
+    assert [row["name"] for row in work(choose_rows("prefill"))] == ["prefill-512", "prefill-2048"]
