@@ -162,7 +162,7 @@ def best_once(work: Callable[[], object]) -> float:
 
 
 def measure_start(folder: Path, pages: int) -> tuple[float, float]:
-    """Seconds, and seconds of processor time, to open a store whose index names so many pages (their extents are sparse files)."""
+    """Seconds, and seconds of work, to open a store that names so many pages (in extents that are sparse files)."""
     DiskStore(folder, 1 << 50, Metrics(), 0.0).close()
     index = Index(folder)
     per_extent, size = 200, 368640

@@ -84,6 +84,12 @@ def test_files_are_private(tmp_path: Path) -> None:
     store.close()
 
 
+def test_a_folder_that_cannot_be_made_is_an_error_of_configuration(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(ConfigError, match="can't be used"):
+        open_store(tmp_path / "file" / "cache")
+
+
 def test_a_second_server_is_refused_and_told_why(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     with pytest.raises(ConfigError, match=r"in use by another server \(process \d+\)"):

@@ -24,7 +24,7 @@ from forebay.fabric.lock import DirectoryLock
 from forebay.fabric.metrics import Metrics
 from forebay.fabric.pool_layout import aligned
 from forebay.fabric.protocol import StoredPage
-from forebay.fabric.recovery import no_collection, open_index
+from forebay.fabric.recovery import make_folder, no_collection, open_index
 from forebay.kv.quota import Quotas
 from forebay.kv.retention import RetentionPolicy
 from forebay.kv.tiers import Where
@@ -58,13 +58,11 @@ class DiskStore:
 
         `retention` None takes the classes that the store was last opened with; `on_drop` hears of each bad page. What
         is beyond the limit goes; a store whose index is damaged begins empty. Raises ConfigError when another server
-        uses it or its format is another.
+        uses it, its format is another, or the folder can't be made.
         """
         self.folder = folder
         self.limit = limit
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        folder.chmod(0o700)
-        (folder / EXTENTS).mkdir(exist_ok=True, mode=0o700)
+        make_folder(folder)
         self._lock = DirectoryLock(folder)
         self._write = threading.RLock()
         self._metrics = metrics

@@ -1,4 +1,4 @@
-"""Opens the index of a disk store after whatever happened to it. What is lost is computed again, never guessed."""
+"""Opens the folder and index of a disk store after whatever happened to them. What is lost is computed again."""
 
 from __future__ import annotations
 
@@ -10,10 +10,22 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from forebay.core.errors import ConfigError
 from forebay.fabric.extents import EXTENTS
 from forebay.fabric.index import NAME, Index
 
 log = logging.getLogger(__name__)
+
+
+def make_folder(folder: Path) -> None:
+    """The cache directory, for this user only. Raises ConfigError when it can't be made or written to."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        folder.chmod(0o700)
+        (folder / EXTENTS).mkdir(exist_ok=True, mode=0o700)
+        (folder / "lock").touch(0o600)
+    except OSError as error:
+        raise ConfigError(f"The cache directory {folder} can't be used: {error.strerror}.") from error
 
 
 def open_index(folder: Path, log_bytes: int) -> Index:
