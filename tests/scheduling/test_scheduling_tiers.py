@@ -202,6 +202,16 @@ def test_failed_load_takes_back_the_hit() -> None:
     assert driver.loaded == 2
 
 
+def test_misses_are_counted_once_for_a_new_prompt() -> None:
+    driver = small()
+    batch = start_batch(driver, prompt=88)
+    assert driver.below.misses == 5
+    driver.add(request("critical", 57, priority=CRITICAL))
+    driver.run()
+    answers(driver, batch)
+    assert driver.below.misses == 5 + 3, "what a preempted sequence looks for is its own"
+
+
 def test_the_same_prefix_is_loaded_once() -> None:
     driver = warm(delay=2, pages=16)
     prompt = driver.ended["first", 0].prompt_ids

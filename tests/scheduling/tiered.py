@@ -28,6 +28,7 @@ class LowerTiers:
         self.disk: OrderedDict[bytes, tuple[PageRef, Marks]] = OrderedDict()
         self.pins: Counter[bytes] = Counter()
         self.saves = 0
+        self.misses = 0
         self.refuse = False
 
     def lookup(self, pages: Sequence[bytes], tenant: str) -> Lookup:
@@ -44,6 +45,10 @@ class LowerTiers:
         for page in pages:
             if page in self.host:
                 self.host.move_to_end(page)
+
+    def missed(self, pages: int) -> None:
+        assert pages >= 0
+        self.misses += pages
 
     def room(self) -> int:
         if self.refuse:

@@ -9,7 +9,7 @@ from typing import Annotated
 
 from cyclopts import Parameter, Token
 
-from forebay.cli.options import Texts, parse_size
+from forebay.cli.options import Flag, Texts, parse_size
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +77,8 @@ class CacheOptions:
     cache_disk: SizeOrZero | None = None
     """Most disk that the cache may take, such as 20GiB; 0 keeps nothing on disk. By default a tenth of what is free, at
     most 32 GiB."""
+    verify_kv: Flag = False
+    """Check stored pages again and again while nothing else is to do; a damaged one is dropped and counted."""
     retention: str = "chat"
     """Retention class of requests that name none: chat (7 days), agent (3 days), none (not on disk), or your own."""
     retention_class: Annotated[Texts, Parameter(converter=_classes, consume_multiple=True)] = ()

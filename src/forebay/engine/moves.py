@@ -76,6 +76,10 @@ class PageMoves:
         """A request of this class used these pages."""
         self._tiers.used(pages, retention)
 
+    def missed(self, pages: int) -> None:
+        """So many pages of a new prompt are in no tier."""
+        self._tiers.missed(pages)
+
     def begin(self, plan: PagePlan) -> None:
         """Copy what is urgent, then ask the tiers for the rest."""
         if plan.urgent:

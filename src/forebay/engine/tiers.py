@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 from forebay.core.errors import ConfigError
@@ -51,17 +52,19 @@ def open_tiers(options: WorkerOptions, page_bytes: int, available: int) -> KvTie
     if not size or not options.prefix_cache:
         return None
     path = None if options.host_pool_path is None else Path(options.host_pool_path)
-    host = HostMemory(size, path, options.host_pool_numa)
-    folder = None if options.cache_dir is None else Path(options.cache_dir)
-    if folder is None or options.cache_disk == 0:
-        return KvTiers(TierConfig(page_bytes, host, retention=options.retention_classes))
-    config = TierConfig(
-        page_bytes, host, folder, disk_bytes(folder, options.cache_disk), retention=options.retention_classes
+    plain = TierConfig(
+        page_bytes,
+        HostMemory(size, path, options.host_pool_numa),
+        retention=options.retention_classes,
+        verify_at_rest=options.verify_kv,
     )
+    if options.cache_dir is None or options.cache_disk == 0:
+        return KvTiers(plain)
+    folder = Path(options.cache_dir)
     try:
-        return KvTiers(config)
+        return KvTiers(replace(plain, cache_dir=folder, cache_bytes=disk_bytes(folder, options.cache_disk)))
     except ConfigError as error:
         if options.cache_required:
             raise
         log.warning("pages are not kept on disk: %s", error)
-    return KvTiers(TierConfig(page_bytes, host, retention=options.retention_classes))
+    return KvTiers(plain)

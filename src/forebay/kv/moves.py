@@ -56,6 +56,9 @@ class Below(Protocol):
     def used(self, pages: Sequence[bytes], retention: str) -> None:
         """A request of this retention class goes on from these pages: they are worth more."""
 
+    def missed(self, pages: int) -> None:
+        """So many full pages of a new prompt are in no tier, the device included."""
+
     def room(self) -> int:
         """How many pages could be saved now, evicting what may go."""
 

@@ -185,7 +185,9 @@ class Tiering:
         return Reach(refs, places, tokens)
 
     def used(self, sequence: Sequence, tokens: int) -> None:
-        """A sequence begins to run with so many of its leading tokens found."""
+        """A sequence begins to run with so many of its leading tokens found; of a new one, the rest was missed."""
+        if sequence.first_scheduled is None:
+            self.below.missed((sequence.length - 1) // PAGE_TOKENS - tokens // PAGE_TOKENS)
         self.below.used(sequence.pages.ids[: tokens // PAGE_TOKENS], self._class(sequence))
 
     def load(self, sequence: Sequence, start: int, reach: Reach) -> None:
