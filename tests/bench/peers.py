@@ -111,7 +111,7 @@ class Scripted:
         failing = {self._fails: "it broke"} if self._turns == 2 and self._fails else {}
         values = {row.name: self._rate * self._turns for row in rows if row.name not in failing}
         extras = {"gemm_gflops": 100.0, "read_gbps": 10.0, "layer_flops": 1e8, "head_flops": 1e7, "read_bytes": 1e8}
-        return Turn(values, failing, extras=extras | {"weight_bytes": 1e8, "kv_token_bytes": 1e4})
+        return Turn(values, failing, extras=extras | {"weight_bytes": 1e8, "kv_token_bytes": 1e4, "parameters": 1e8})
 
     def server(self, port: int) -> Command:
         raise PeerError("it has no server")

@@ -53,5 +53,5 @@ def test_the_server_holds_what_the_load_needs(tiny_llama: Path) -> None:
     arguments = Ours(setup).server(99).arguments
     assert arguments[1:5] == ("-m", "forebay", "serve", str(tiny_llama))
     options = dict(zip(arguments[5::2], arguments[6::2], strict=True))
-    assert options == {"--port": "99", "--kv-memory": str(340 * 256), "--threads": "3"}
+    assert options == {"--port": "99", "--kv-memory": str(340 * 256), "--threads": "3", "--quantize": "auto"}
     assert [row["name"] for row in work(choose_rows("prefill"))] == ["prefill-512", "prefill-2048"]

@@ -175,4 +175,5 @@ def test_turns_are_taken_in_order_and_a_failed_row_is_left_out() -> None:
     text = markdown(figures)
     assert "| prefill, 512 tokens | tokens/s | 200 | 20 | - | 10 | 1,000 | 20% |" in text
     assert "- llama.cpp is left out of decode-1: it broke" in text
+    assert "Our weights take 8 bits a parameter in memory." in text
     assert "- vllm is left out of every row: not named" in text

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from cyclopts import Parameter
 
 from forebay.cli import console
-from forebay.cli.options import DEFAULT_MODEL, Flag, Positive, Seconds
+from forebay.cli.options import DEFAULT_MODEL, Flag, Positive, Quantize, Seconds
 
 if TYPE_CHECKING:
     from forebay.bench.compare.comparison import Comparison
@@ -37,6 +37,8 @@ class CompareOptions:
     """GGUF file that llama.cpp reads; by default the model itself when it is one."""
     hf_folder: Path | None = None
     """Hugging Face folder that vLLM reads; by default the model itself when it is one."""
+    quantize: Quantize = "auto"
+    """Weights of our side, as for forebay serve."""
     threads: Positive | None = None
     """Compute threads of every side; by default the cores that this process may use."""
     timeout: Seconds = 900.0
@@ -95,6 +97,7 @@ def _setup(model: str, source: ModelSource, options: CompareOptions) -> Setup:
         hf_folder=None if hf_folder is None else str(hf_folder),
         max_model_len=_CONTEXT,
         timeout_s=options.timeout,
+        quantize=options.quantize,
     )
 
 

@@ -35,7 +35,7 @@ class Ours:
             "version": __version__,
             "torch": version("torch"),
             "python": platform.python_version(),
-            "weights": f"{resolve(self._setup.model).path.name}, held as bf16",
+            "weights": f"{resolve(self._setup.model).path.name} (--quantize {self._setup.quantize})",
             "engine": str(Command((sys.executable, "-m", _PROGRAM, json.dumps({"options": self._options(())})))),
             "server": str(self.server(0)),
         }
@@ -54,7 +54,8 @@ class Ours:
         config = describe(resolve(self._setup.model))
         memory = self._setup.load.cached_tokens * token_bytes(config)
         arguments = ("serve", self._setup.model, "--port", str(port), "--kv-memory", str(memory))
-        return Command((sys.executable, "-m", "forebay", *arguments, "--threads", str(self._setup.threads)))
+        same = ("--threads", str(self._setup.threads), "--quantize", self._setup.quantize)
+        return Command((sys.executable, "-m", "forebay", *arguments, *same))
 
     def _options(self, rows: Sequence[Row]) -> dict[str, Any]:
         """Options under which each measurement runs as one kind of step: no prefix cache, room for the most rows."""
@@ -63,6 +64,7 @@ class Ours:
         return {
             "model": self._setup.model,
             "threads": self._setup.threads,
+            "quantize": self._setup.quantize,
             "prefix_cache": False,
             "target_itl_s": 60.0,
             "kv_memory": tokens * token_bytes(config),

@@ -45,6 +45,7 @@ def report(comparison: Comparison) -> dict[str, Any]:
         "turns": {name: len(turns) for name, turns in comparison.turns.items()},
         "machine": machine() | _measured_limits(comparison),
         "sides": comparison.described,
+        "bits_per_parameter": _bits(comparison),
         "rows": rows,
         "loads": {name: median_loads(turns) for name, turns in comparison.turns.items()},
         "by_turn": {name: [turn.values for turn in turns] for name, turns in comparison.turns.items()},
@@ -83,6 +84,12 @@ def _measured_limits(comparison: Comparison) -> dict[str, float]:
     return (
         {} if bounds is None else {"gemm_gflops": round(bounds.gemm_gflops, 1), "read_gbps": round(bounds.read_gbps, 1)}
     )
+
+
+def _bits(comparison: Comparison) -> float | None:
+    """Bits that our side's weights take in memory, on average; None before our first turn."""
+    extras = [turn.extras for turn in comparison.turns[OURS] if "parameters" in turn.extras]
+    return _rounded(8 * extras[-1]["weight_bytes"] / extras[-1]["parameters"]) if extras else None
 
 
 def _rounded(value: float | None) -> float | None:
@@ -128,6 +135,8 @@ def _circumstances(figures: dict[str, Any]) -> list[str]:
         f"{box['cpu']}, {box['cores']} cores, {box['memory_gib']} GiB, {box['system']}{limits}.",
         "",
     ]
+    if figures["bits_per_parameter"] is not None:
+        lines[-1:] = [f"Our weights take {figures['bits_per_parameter']:g} bits a parameter in memory.", ""]
     for name, side in figures["sides"].items():
         lines.append(f"- {name} {side['version']}, weights {side['weights']}: `{side['server']}`")
     reasons: dict[tuple[str, str], list[str]] = {}

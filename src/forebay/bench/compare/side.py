@@ -27,6 +27,8 @@ class Setup:
     """Tokens that a sequence in process may have."""
     timeout_s: float
     """Longest time for one process to do its work, or for one server to start."""
+    quantize: str = "auto"
+    """How our side holds weights, as for forebay serve."""
 
 
 class Side(Protocol):
