@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from tests.bench import peers
 
 from forebay.bench.compare import comparison
+from forebay.bench.compare.processes import Command, started
+from forebay.bench.compare.turns import Turn
 
 Run = Callable[..., Any]
 
@@ -42,6 +49,24 @@ def test_a_row_that_we_fail_is_an_error(run: Run, tmp_path: Path) -> None:
     outcome = run("bench", "compare", "--rows", "start,prefill-512", "--turns", "1", "--output", str(tmp_path))
     assert outcome.code == 1
     assert "ours is left out of start: it has no server" in outcome.out
+
+
+def test_sigterm_ends_what_was_started(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[psutil.Process] = []
+
+    class Sleeping(peers.Scripted):
+        def engine(self, rows: Any) -> Turn:
+            with started(Command((sys.executable, "-c", "import time; time.sleep(60)"))) as process:
+                begun.append(psutil.Process(process.popen.pid))
+                os.kill(os.getpid(), signal.SIGTERM)
+                time.sleep(20)
+            return Turn()
+
+    monkeypatch.setattr(comparison, "Ours", lambda _setup: Sleeping("ours", 1.0, []))
+    before = signal.getsignal(signal.SIGTERM)
+    assert run("bench", "compare", "--output", str(tmp_path)).code == 128 + signal.SIGTERM
+    assert not begun[0].is_running()
+    assert signal.getsignal(signal.SIGTERM) == before
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -73,13 +75,27 @@ def compare(model: str = DEFAULT_MODEL, *, options: CompareOptions = _OPTIONS) -
     comparison, sides = prepare(peers, rows, _setup(model, resolve(model), options))
     for name, reason in comparison.left_out.items():
         console.notice(f"forebay: {name} is left out: {reason}")
-    with console.stages("comparing") as report:
+    with console.stages("comparing") as report, _ends_in_order():
         carry_out(comparison, sides, options.turns, report, _writer(comparison, folder))
     figures = _write(comparison, folder)
     _draw(figures, folder)
     console.say(json.dumps(figures, indent=2) if options.json else (folder / "report.md").read_text())
     console.notice(f"forebay: the report is in {folder}")
     return 1 if any(OURS in row["left_out"] for row in figures["rows"].values()) else 0
+
+
+@contextmanager
+def _ends_in_order() -> Iterator[None]:
+    """SIGTERM unwinds this process as Ctrl-C does, so that the processes it started are ended."""
+
+    def leave(number: int, _frame: object) -> None:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _setup(model: str, source: ModelSource, options: CompareOptions) -> Setup:
