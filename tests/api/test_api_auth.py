@@ -158,7 +158,10 @@ def test_official_clients_see_their_own_errors(start: Callable[..., Live]) -> No
     live = start(ApiConfig(api_keys=("k",)))
     with openai.OpenAI(base_url=f"{live.url}/v1", api_key="wrong") as client, pytest.raises(openai.AuthenticationError):
         client.models.list()
-    with anthropic.Anthropic(base_url=live.url, api_key="wrong") as other, pytest.raises(anthropic.AuthenticationError):
+    with (
+        anthropic.Anthropic(base_url=live.url, api_key="wrong") as other,
+        pytest.raises(anthropic.AuthenticationError, match="x-api-key"),
+    ):
         other.messages.create(model="smollm2", max_tokens=1, messages=[{"role": "user", "content": "Hi"}])
     with anthropic.Anthropic(base_url=live.url, api_key="k") as right:
         assert right.messages.create(model="smollm2", max_tokens=1, messages=[{"role": "user", "content": "Hi"}]).id

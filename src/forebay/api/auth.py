@@ -26,6 +26,8 @@ from forebay.core.request import Priority
 OPEN_PATHS = frozenset({"/health", "/ping", "/metrics", "/docs", "/openapi.json"})
 """Answered without a key: what probes and scrapers read. None of them shows anything of a request's content."""
 
+_NO_KEY = "Missing or wrong API key. Send it as `Authorization: Bearer KEY` or `x-api-key: KEY`."
+
 PRIORITY_NAMES = {
     "critical": Priority.CRITICAL_INTERACTIVE,
     "normal": Priority.NORMAL_INTERACTIVE,
@@ -171,7 +173,7 @@ class AuthMiddleware:
         if scope["type"] == "http":
             identity = self._identity(scope)
             if identity is None:
-                error = FaultError(Kind.KEY, "Missing or wrong API key. Send it as `Authorization: Bearer KEY`.")
+                error = FaultError(Kind.KEY, _NO_KEY)
                 log_failure(error, error.fault)
                 await error_response(error.fault, scope["path"])(scope, receive, send)
                 return
