@@ -308,3 +308,10 @@ def test_ids_are_new_for_every_call_and_parser() -> None:
 def test_the_end_is_known_only_behind_the_answer() -> None:
     with pytest.raises(ValueError, match="not ended"):
         parser("hermes").end  # noqa: B018 (the property raises)
+
+
+def test_harmony_markers_in_plain_text_are_no_header() -> None:
+    text = "<|channel|>analysis<|message|>⟦<|channel|>⟧final⟦<|message|>⟧<|start|>x"
+    events, _ = parse("harmony", text)
+    assert events == [TextDelta("<|start|>x")]
+    assert without(parse("harmony", "<|start|>")[0]) == [TextDelta("<|start|>")]

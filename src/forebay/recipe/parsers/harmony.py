@@ -49,7 +49,9 @@ class HarmonyMessages:
     def __init__(self, out: Output) -> None:
         self._out = out
         self._in = _In.HEADER
-        self._header: list[str] = []
+        self._before: list[str] = []
+        """A header's text before the marker of its channel, and behind it; None as long as it has not come."""
+        self._behind: list[str] | None = None
         self._size = 0
         self._arguments = Arguments(out)
         self._remainder = Remainder(out, "", started=True)
@@ -67,9 +69,13 @@ class HarmonyMessages:
         else:
             self._out.text(text)
 
+    @property
+    def _part(self) -> list[str]:
+        return self._before if self._behind is None else self._behind
+
     def _take_header(self, text: str) -> None:
         room = _MAX_HEADER - self._size
-        self._header.append(text[:room])
+        self._part.append(text[:room])
         self._size += len(text)
         if len(text) > room:
             self._show_header("A message's header is too long.")
@@ -98,33 +104,34 @@ class HarmonyMessages:
                 self._begin_header()
         elif spelling == _CHANNEL and self._in is _In.BETWEEN:
             self._begin_header()
-            self._header.append(_CHANNEL)
+            self._behind = []
         else:
             return False
         return True
 
     def _in_header(self, spelling: str) -> bool:
         if spelling == _MESSAGE:
-            self._begin_message("".join(self._header))
+            self._begin_message("".join(self._before), "".join(self._behind or ()))
         elif spelling in _ENDS:
             self._show_header("A message ended within its header.")
             self._in = _In.BETWEEN
         elif spelling == _START:
             self._show_header("A message's header has no end.")
             self._begin_header()
+        elif spelling == _CHANNEL and self._behind is None:
+            self._behind = []
         else:
-            self._header.append(spelling)
+            self._part.append(" ")
         return True
 
     def _begin_header(self) -> None:
-        self._in, self._header, self._size = _In.HEADER, [], 0
+        self._in, self._before, self._behind, self._size = _In.HEADER, [], None, 0
         self._out.border()
 
-    def _begin_message(self, header: str) -> None:
+    def _begin_message(self, before: str, channel: str) -> None:
         self._out.border()
-        before, _, channel = header.partition(_CHANNEL)
         recipient = _RECIPIENT.search(channel) or _RECIPIENT.search(before)
-        name = channel.replace(_CONSTRAIN, " ").split()[:1]
+        name = channel.split()[:1]
         if recipient is not None:
             self._begin_call(recipient[1])
         elif name == ["analysis"]:
@@ -142,8 +149,8 @@ class HarmonyMessages:
 
     def _show_header(self, message: str) -> None:
         """What should have been a header is text; of its markers nothing is shown."""
-        text = "".join(part for part in self._header if part not in self.markers)
-        self._header, self._in = [], _In.TEXT
+        text = "".join((*self._before, *(self._behind or ())))
+        self._before, self._behind, self._in = [], None, _In.TEXT
         if text.strip():
             self._out.text(text)
         self._out.problem(ProblemKind.MALFORMED_CALL, message)
@@ -160,7 +167,7 @@ class HarmonyMessages:
 
     def finish(self) -> None:
         """A call that is open now is complete when its arguments are: its end marker is a stop token."""
-        if self._in is _In.HEADER and self._header:
+        if self._in is _In.HEADER and (self._before or self._behind is not None):
             self._show_header("The answer ended within a message's header.")
         elif self._in not in (_In.HEADER, _In.TEXT):
             self._end_message(ProblemKind.TRUNCATED_CALL, "The answer ended within a tool call.")
