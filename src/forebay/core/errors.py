@@ -25,8 +25,8 @@ class ContextLengthError(InvalidRequestError):
 
     def __init__(self, prompt_tokens: int, max_model_len: int, param: str | None = None) -> None:
         super().__init__(
-            f"The prompt has {prompt_tokens} tokens, but the model's context is {max_model_len} tokens, of which at least "
-            f"one must be left for the answer. Shorten the prompt.",
+            f"The prompt has {prompt_tokens} tokens, but the model's context is {max_model_len} tokens, of which at "
+            f"least one must be left for the answer. Shorten the prompt.",
             param,
         )
         self.prompt_tokens = prompt_tokens
