@@ -123,7 +123,7 @@ INLINE void few_tile(const Linear<float>& job, const Panels<Q>& panels, int64_t 
 
 template <class Q, int MR>
 ONCE void few_rows_at(const Linear<float>& job, const Panels<Q>& panels, int64_t row, int64_t panel, int64_t end) {
-    constexpr int NP = std::min(panels_beside(MR), 2);  // scales need registers too
+    constexpr int NP = MR == 1 ? 2 : 1;  // scales need registers too
     for (; panel + NP <= end; panel += NP) few_tile<Q, MR, NP>(job, panels, row, panel);
     for (; panel < end; panel++) few_tile<Q, MR, 1>(job, panels, row, panel);
 }
