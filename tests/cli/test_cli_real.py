@@ -31,6 +31,10 @@ def served() -> Iterator[tuple[subprocess.Popen[str], str]]:
         "64MiB",
         "--max-model-len",
         "512",
+        "--host-pool",
+        "0",
+        "--cache-disk",
+        "0",
     ]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
