@@ -48,6 +48,17 @@ def test_key_file(key_file: Path) -> None:
     assert ring.identify("\ud800é") is None
 
 
+def test_keys_of_the_command_line_may_name_their_tenant() -> None:
+    keys = configured_keys(ApiConfig(api_keys=("plain-secret", "team-a: its-secret", ":odd:secret")))
+    assert [(key.key, key.identity.tenant) for key in keys] == [
+        ("plain-secret", "default"),
+        ("its-secret", "team-a"),
+        ("odd:secret", "default"),
+    ]
+    with pytest.raises(ConfigError, match="empty"):
+        configured_keys(ApiConfig(api_keys=("team-a:",)))
+
+
 def test_keys_are_not_shown_by_repr(key_file: Path) -> None:
     assert "secret" not in repr(load_key_file(key_file))
 

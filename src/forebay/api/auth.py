@@ -96,9 +96,15 @@ def load_key_file(path: Path) -> list[ApiKey]:
     return [_key_from_table(table, f"{path}: [[key]] number {i}") for i, table in enumerate(tables, 1)]
 
 
+def _key_from_option(text: str) -> ApiKey:
+    """`TENANT:KEY`, or a key alone, which belongs to the tenant "default". A key with a colon needs the file."""
+    tenant, colon, key = text.partition(":")
+    return ApiKey(key.strip(), Identity(tenant.strip() or "default")) if colon else ApiKey(text)
+
+
 def configured_keys(config: ApiConfig) -> list[ApiKey]:
     """All keys of the options. Raises ConfigError for an empty or repeated key."""
-    keys = [ApiKey(key.strip()) for key in config.api_keys]
+    keys = [_key_from_option(text.strip()) for text in config.api_keys]
     if config.api_key_file is not None:
         keys += load_key_file(config.api_key_file)
     if any(not key.key for key in keys):

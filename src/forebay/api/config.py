@@ -17,7 +17,8 @@ class ApiConfig:
     served_model_names: tuple[str, ...] = ()
     """Names that requests may give for the model, the first being the one shown in answers. Its own name works too."""
     api_keys: tuple[str, ...] = ()
-    """Keys that callers may present (Authorization: Bearer, or x-api-key). All belong to the tenant "default"."""
+    """Keys that callers may present (Authorization: Bearer, or x-api-key): `TENANT:KEY`, or a key alone, which belongs
+    to the tenant "default"."""
     api_key_file: Path | None = None
     """TOML file of [[key]] tables: key, and optionally tenant, priority (the default of its requests) and ceiling (the
     most urgent priority that it may ask for)."""

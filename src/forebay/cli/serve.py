@@ -43,8 +43,8 @@ class HttpOptions:
     port: Port = 8000
     """TCP port to listen on; 0 takes a free one."""
     api_key: Texts = ()
-    """Key that clients must send; may be given several times. All belong to the tenant "default"; --api-key-file gives
-    each its own. Others on this machine can see the command line: prefer the environment variable or that file."""
+    """Key that clients must send, or TENANT:KEY; may be given several times. A key alone belongs to the tenant
+    "default". Others on this machine can see the command line: prefer the environment variable or --api-key-file."""
     api_key_file: Path | None = None
     """TOML file with [[key]] tables: key, and optionally tenant, priority and ceiling."""
     allow_unauthenticated: Flag = False
