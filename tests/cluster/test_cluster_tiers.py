@@ -81,12 +81,13 @@ async def test_preempted_by_another_client_it_goes_on_unchanged(tiny_llama: Path
     async with local_worker(small) as router:
         cold = tokens(await ask(router, "cold", PROMPT))
     async with local_worker(small) as router:
-        batch = asyncio.ensure_future(ask(router, "batch", PROMPT[1:], 100, priority=Priority.BACKGROUND_BATCH))
-        alone = tokens(await ask(router, "first", PROMPT, 40))
-        for i in range(4):
-            other = random.Random(i).choices(range(3, 250), k=250)
-            await ask(router, f"critical {i}", other, 2, priority=Priority.CRITICAL_INTERACTIVE)
-        resumed = tokens(await batch)
+        async with asyncio.TaskGroup() as group:
+            batch = group.create_task(ask(router, "batch", PROMPT[1:], 100, priority=Priority.BACKGROUND_BATCH))
+            alone = tokens(await ask(router, "first", PROMPT, 40))
+            for i in range(4):
+                other = random.Random(i).choices(range(3, 250), k=250)
+                await ask(router, f"critical {i}", other, 2, priority=Priority.CRITICAL_INTERACTIVE)
+        resumed = tokens(batch.result())
         found = await tiers(router, restored=1)
         assert router.stats.preemptions >= 1
         assert found.counters["loaded_host"] >= 1

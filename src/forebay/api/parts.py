@@ -1,4 +1,4 @@
-"""The parts that a message's content may be made of, in both protocols: text, for now."""
+"""The parts that a message's content may be made of, in both protocols: text only."""
 
 from __future__ import annotations
 
