@@ -68,9 +68,17 @@ def test_clock_of_one_generation() -> None:
     assert value(metrics, "vllm:request_queue_time_seconds_sum") == 0.5
     assert value(metrics, "vllm:request_prefill_time_seconds_sum") == 1.0
     assert value(metrics, "vllm:request_decode_time_seconds_sum") == 1.0
+    assert value(metrics, "vllm:request_inference_time_seconds_sum") == 2.0
     assert value(metrics, "vllm:e2e_request_latency_seconds_sum") == 2.5
     assert value(metrics, "vllm:request_time_per_output_token_seconds_sum") == 0.5
     assert value(metrics, "vllm:request_success_total", finished_reason="length") == 1
+
+
+def test_refused_requests_are_counted() -> None:
+    metrics = ApiMetrics("m")
+    for route, status in (("/v1/chat/completions", 429), ("/v1/messages", 529), ("/v1/messages", 200)):
+        metrics.http_answered(route, "POST", status)
+    assert value(metrics, "vllm:admission_rejections_total") == 2
 
 
 def test_cut_generations_count_as_cut_only() -> None:

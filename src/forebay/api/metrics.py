@@ -25,6 +25,9 @@ _STEP_TOKENS = (1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
 _REQUEST_TOKENS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 20_000, 50_000, 100_000)
 _LABELS = ("model_name", "engine")
 
+_OVERLOADED = (429, 529)
+"""Statuses of a request that was not admitted, in OpenAI's and in Anthropic's protocol."""
+
 
 class ApiMetrics:
     """The metrics of one app, in a registry of its own."""
@@ -87,6 +90,7 @@ class ApiMetrics:
         self._queue = make("vllm:request_queue_time_seconds", "Arrival to first scheduled chunk.", _LATENCY)
         self._prefill = make("vllm:request_prefill_time_seconds", "First chunk to first token.", _LATENCY)
         self._decode = make("vllm:request_decode_time_seconds", "First token to last.", _LATENCY)
+        self._inference = make("vllm:request_inference_time_seconds", "First chunk to last token.", _LATENCY)
         self._prompt_len = make("vllm:request_prompt_tokens", "Prompt tokens of one request.", _REQUEST_TOKENS)
         self._answer_len = make("vllm:request_generation_tokens", "Tokens generated for one request.", _REQUEST_TOKENS)
         name, text = "vllm:request_success", "Answers that were completed, by reason."
@@ -105,6 +109,7 @@ class ApiMetrics:
     def _http_metrics(self) -> None:
         labels = ("route", "method", "status")
         self._http = Counter("forebay_http_requests", "Requests answered.", labels, registry=self.registry)
+        self._rejections = self._counter("vllm:admission_rejections", "Requests refused since too many were waiting.")
         text = "Requests whose client hung up first."
         self._hangups = Counter("forebay_http_client_hangups", text, ("route",), registry=self.registry)
 
@@ -148,6 +153,7 @@ class ApiMetrics:
         self._queue.observe(timing.queued_s)
         self._prefill.observe(timing.prefill_s)
         self._decode.observe(timing.decode_s)
+        self._inference.observe(timing.prefill_s + timing.decode_s)
         self._e2e.observe(timing.e2e_s)
         if timing.tokens > 1:
             self._tpot.observe(timing.decode_s / (timing.tokens - 1))
@@ -159,6 +165,8 @@ class ApiMetrics:
     def http_answered(self, route: str, method: str, status: int) -> None:
         """One request got an answer."""
         self._http.labels(route, method, str(status)).inc()
+        if status in _OVERLOADED:
+            self._rejections.inc()
 
     def http_hung_up(self, route: str) -> None:
         """One request lost its client."""

@@ -15,8 +15,8 @@ from forebay.core.messages import FromWorker, ToWorker
 class WorkerLink:
     """Binds an address that one worker connects to. Use it as a context manager: leaving it closes the socket at once.
 
-    ZeroMQ bounds both directions (1,000 messages each): a full queue to the worker makes `send` wait, a full one from
-    it makes the worker wait.
+    ZeroMQ bounds both directions (1,000 messages each): a full queue to the worker takes no more, a full one from it
+    makes the worker wait.
     """
 
     def __init__(self, address: str) -> None:
@@ -35,9 +35,13 @@ class WorkerLink:
         self._socket.close(linger=0)
         self._context.term()
 
-    async def send(self, message: ToWorker) -> None:
-        """Queue a message, waiting while the queue is full."""
-        await self._socket.send(self._encoder.encode(message))
+    async def offer(self, message: ToWorker) -> bool:
+        """Queue a message, if there is room and a worker that is connected; says whether it was taken. Never waits."""
+        try:
+            await self._socket.send(self._encoder.encode(message), zmq.NOBLOCK)
+        except zmq.Again:
+            return False
+        return True
 
     async def receive(self) -> FromWorker:
         """The next message from the worker; waits for it."""

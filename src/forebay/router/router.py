@@ -11,6 +11,7 @@ import asyncio
 import itertools
 import logging
 from collections.abc import AsyncGenerator, Callable
+from contextlib import suppress
 
 import msgspec
 import zmq
@@ -35,6 +36,7 @@ from forebay.core.messages import (
     StepOutputs,
     Submit,
     TokenOutput,
+    ToWorker,
     WorkerFailed,
     WorkerStats,
 )
@@ -46,6 +48,9 @@ log = logging.getLogger(__name__)
 _START_ERRORS = {kind.__name__: kind for kind in (ConfigError, ModelNotFoundError, UnsupportedModelError)}
 
 _CHECK_TIMEOUT_S = 10.0
+
+_FULL_WAIT_S = 0.01
+"""Between two tries to hand a message to a worker that takes none at the moment."""
 
 
 class _Pending:
@@ -171,7 +176,7 @@ class Router:
         self._admit(request)
         pending = self._pending[request.id] = _Pending(request)
         try:
-            await self._link.send(Submit(request))
+            await self._send(Submit(request))
             while pending.open or not pending.outputs.empty():
                 output = await pending.outputs.get()
                 if output is None:
@@ -180,7 +185,16 @@ class Router:
         finally:
             del self._pending[request.id]
             if pending.open and self.healthy:
-                await asyncio.shield(self._link.send(Abort([request.id])))
+                with suppress(EngineUnavailableError):  # then there is nothing left to abort
+                    await asyncio.shield(self._send(Abort([request.id])))
+
+    async def _send(self, message: ToWorker) -> None:
+        """Hand a message to the worker, waiting while it takes none. Raises EngineUnavailableError when it is lost."""
+        while self._failure is None:
+            if await self._link.offer(message):
+                return
+            await asyncio.sleep(_FULL_WAIT_S)
+        raise EngineUnavailableError("The engine was lost. Send the request again.")
 
     def _admit(self, request: GenerateRequest) -> None:
         if not self.healthy:
@@ -211,8 +225,8 @@ class Router:
             raise EngineUnavailableError("The engine is not there.")
         check_id = next(self._check_ids)
         check = self._checks[check_id] = asyncio.get_running_loop().create_future()
-        await self._link.send(CheckIntegrity(check_id))
         try:
+            await self._send(CheckIntegrity(check_id))
             return await asyncio.wait_for(check, _CHECK_TIMEOUT_S)
         except (TimeoutError, asyncio.CancelledError) as error:
             if isinstance(error, asyncio.CancelledError) and self._failure is None:
