@@ -61,7 +61,7 @@ def victims_for(state: State, draft: Draft, sequence: Sequence, slots: int) -> l
 
     Lowest rank first, no more than needed. `sequence` waits, but holds the pages that it found in the prefix cache.
     With lower tiers, only sequences that lose nothing are victims; if they have much to save, that is begun in the
-    background and the answer is None for now.
+    background, and the answer is None until it is done.
     """
     now, level = draft.now, state.level(sequence, draft.now)
     lower = [running for running in state.running if running.loading is None and state.level(running, now) > level]
