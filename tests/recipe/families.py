@@ -103,7 +103,7 @@ def _compiled(template: str) -> Template:
 
 def talk(*turns: tuple[str, str], thinking: bool | None = None) -> Conversation:
     """A conversation from (role, text) pairs."""
-    return Conversation([Message(role, text) for role, text in turns], thinking)  # type: ignore[arg-type]
+    return Conversation([Message(role, text) for role, text in turns], thinking=thinking)  # type: ignore[arg-type]
 
 
 _S = {"bos_token": "<s>", "eos_token": "</s>"}

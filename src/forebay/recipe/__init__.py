@@ -6,9 +6,20 @@ What it promises: no text of a request ever becomes a control token. Text goes t
 model is not persuaded by what text says.
 """
 
-from forebay.recipe.conversation import Conversation, Message
+from forebay.recipe.conversation import Conversation, Effort, KeptAnswer, Message, ToolCall, ToolSpec
 from forebay.recipe.detokenizer import Detokenizer
 from forebay.recipe.recipe import Recipe
 from forebay.recipe.text_stream import TextDelta, TextStream
 
-__all__ = ["Conversation", "Detokenizer", "Message", "Recipe", "TextDelta", "TextStream"]
+__all__ = [
+    "Conversation",
+    "Detokenizer",
+    "Effort",
+    "KeptAnswer",
+    "Message",
+    "Recipe",
+    "TextDelta",
+    "TextStream",
+    "ToolCall",
+    "ToolSpec",
+]

@@ -6,7 +6,7 @@ error.
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -14,6 +14,7 @@ from forebay.core.errors import InvalidRequestError
 from forebay.core.prompt import Origin
 
 Role = Literal["system", "user", "assistant", "tool"]
+Effort = Literal["minimal", "low", "medium", "high", "xhigh", "max"]
 
 ORIGINS: Final[dict[str, Origin]] = {
     "system": Origin.SYSTEM,
@@ -27,11 +28,49 @@ MAX_MESSAGES: Final = 4096
 """Bounds the work of a template, whose cost may grow faster than the text."""
 
 
+class ToolSpec(msgspec.Struct, frozen=True):
+    """A tool that is offered to the model. Its name, its description and every key and value of its schema are a
+    client's text."""
+
+    name: str
+    description: str = ""
+    parameters: dict[str, Any] | None = None
+    """The JSON schema of the arguments, as sent; None when the client gave none."""
+
+
+class ToolCall(msgspec.Struct, frozen=True):
+    """A call in an assistant's message."""
+
+    id: str
+    name: str
+    arguments: str
+    """The JSON text of an object, as the model wrote it or the client sent it: never re-serialised by a template that
+    takes text."""
+
+
+class KeptAnswer(msgspec.Struct, frozen=True):
+    """The token ids that this server's model produced for a message, without the one that ended it."""
+
+    ids: list[int]
+    body: int = 0
+    """ids[:body] are the reasoning with its markers, as far as the model wrote them; the rest is text and calls."""
+
+
 class Message(msgspec.Struct, frozen=True):
     """One turn. `text` is plain text in one piece or in parts; parts are joined by line breaks."""
 
     role: Role
     text: str | list[str]
+    reasoning: str = ""
+    """An assistant's reasoning before the text."""
+    calls: list[ToolCall] = []
+    """An assistant's calls behind the text, in order."""
+    call_id: str = ""
+    """Of a tool message: the call that it answers."""
+    name: str = ""
+    """Of a tool message: the tool's name, where the protocol says it. Of a user's: the participant's."""
+    kept: KeptAnswer | None = None
+    """Set by the server only, for an assistant message that it recognised as its own answer (see `api/`)."""
 
     @property
     def content(self) -> str:
@@ -48,9 +87,13 @@ class Conversation(msgspec.Struct, frozen=True):
     """The messages in order, and what the request asks of the template."""
 
     messages: list[Message]
+    tools: list[ToolSpec] = []
+    """The tools that the template shall offer."""
     thinking: bool | None = None
     """Whether the model shall reason first, for templates that know such a switch; None leaves the template's
     default."""
+    effort: Effort | None = None
+    """How much to reason, for templates that have such a line; None leaves the template's default."""
 
 
 def check_conversation(conversation: Conversation, *, continue_final: bool) -> None:

@@ -112,7 +112,7 @@ def sample_pieces(template: ChatTemplate) -> Iterator[Piece]:
 def _probes(thinking: bool) -> Iterator[tuple[Conversation, bool]]:
     for shape, texts, switch in product(_SHAPES, _TEXTS, (None, True, False) if thinking else (None,)):
         messages = [Message(_ROLES[letter], texts[letter]) for letter in shape]
-        yield Conversation(messages, switch), shape.endswith("a")
+        yield Conversation(messages, thinking=switch), shape.endswith("a")
 
 
 def _outcome(

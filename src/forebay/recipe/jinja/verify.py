@@ -30,7 +30,7 @@ def probes() -> Iterator[Conversation]:
     for shape in _SHAPES:
         messages = [Message(role, f"{_WORDS[role]} {at}") for at, role in enumerate(shape)]  # type: ignore[arg-type]
         for thinking in (None, True, False):
-            yield Conversation(messages, thinking)
+            yield Conversation(messages, thinking=thinking)
 
 
 def verify(
