@@ -11,10 +11,12 @@ class Origin(StrEnum):
     """Who wrote a span of the prompt."""
 
     TEMPLATE = "template"
-    """Put in by the recipe, by id: the only origin that may hold control tokens."""
+    """Put in by the recipe, by id; of what a request says, none may hold control tokens."""
     SYSTEM = "system"
     USER = "user"
     ASSISTANT = "assistant"
+    """An answer. Sent by a client it is text like any other; kept by the server it is the ids that the model produced,
+    which may hold control tokens, because the model wrote them."""
     TOOL = "tool"
 
 

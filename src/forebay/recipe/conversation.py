@@ -53,7 +53,8 @@ class KeptAnswer(msgspec.Struct, frozen=True):
 
     ids: list[int]
     body: int = 0
-    """ids[:body] are the reasoning with its markers, as far as the model wrote them; the rest is text and calls."""
+    """ids[:body] are the reasoning with its markers and the white space behind them, as far as the model wrote them (a
+    prompt may have opened it); the rest is text and calls."""
 
 
 class Message(msgspec.Struct, frozen=True):

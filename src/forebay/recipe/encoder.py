@@ -3,7 +3,7 @@
 The words and texts between two control tokens are one *run* and are encoded together, because a template that puts text
 behind a space ("USER: …") was trained with tokens that cross that border. Where the words end a line, the run is cut:
 the structure's ids then are the same whatever the text is, and a history re-encodes to the ids that were generated. A
-token that crosses a border counts as text, never as the template's.
+token that crosses a border counts as text, never as the template's. Kept ids of an answer go in as they are.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final
 
 from forebay.core.prompt import Origin, Prompt, Span
 from forebay.recipe.delimiters import Delimiters
-from forebay.recipe.pieces import Control, Piece, Text, Words
+from forebay.recipe.pieces import Kept, Piece, Text, Words
 from forebay.recipe.vocabulary import Prefix, Vocabulary
 
 _CACHED_WORDS: Final = 1024
@@ -33,18 +33,23 @@ class PromptEncoder:
         """Return the ids and spans. The model's BOS is put first when it expects one and the pieces have none."""
         build = _Builder()
         run: list[Words | Text] = []
+        behind_text = False
         for piece in pieces:
-            if isinstance(piece, Control):
-                self._add_run(build, run)
-                run = []
-                build.add([piece.id], Origin.TEMPLATE)
-            else:
+            if isinstance(piece, Words | Text):
                 run.append(piece)
-        self._add_run(build, run)
+                continue
+            self._add_run(build, run, behind_text)
+            run = []
+            behind_text = isinstance(piece, Kept)
+            if isinstance(piece, Kept):
+                build.add(piece.ids, Origin.ASSISTANT)
+            else:
+                build.add([piece.id], Origin.TEMPLATE)
+        self._add_run(build, run, behind_text)
         return build.prompt(self._vocabulary.bos_id if self._vocabulary.adds_bos else None)
 
-    def _add_run(self, build: _Builder, run: Sequence[Words | Text]) -> None:
-        continued = bool(build.ids) and self._vocabulary.prefix is Prefix.START
+    def _add_run(self, build: _Builder, run: Sequence[Words | Text], behind_text: bool) -> None:
+        continued = behind_text or (bool(build.ids) and self._vocabulary.prefix is Prefix.START)
         for group in self._groups(run):
             if len(group) == 1:
                 self._add_one(build, group[0], continued)

@@ -1,7 +1,8 @@
 """What a template makes of a conversation: structure and text as different types.
 
 A template returns a list of pieces, never a string, so there is no call that could mistake a user's text for structure:
-only `Control` becomes a control token, and it carries an id, not a spelling.
+only `Control` becomes a control token, and it carries an id, not a spelling. `Kept` carries ids too, which come from
+the server's own memory of an answer and never from a request.
 """
 
 from __future__ import annotations
@@ -33,4 +34,12 @@ class Text:
     origin: Origin
 
 
-Piece = Control | Words | Text
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What this server's model produced, as it produced it; control tokens that the model wrote (of reasoning, of
+    calls) are among it. Only the server makes one, see `conversation.KeptAnswer`."""
+
+    ids: tuple[int, ...]
+
+
+Piece = Control | Words | Text | Kept

@@ -96,8 +96,8 @@ def turn_end(template: ChatTemplate) -> int | None:
 
 
 def piece_text(piece: Piece) -> str:
-    """The plain text of a piece; none for a control token."""
-    return "" if isinstance(piece, Control) else piece.text
+    """The plain text of a piece; none for a control token and for kept ids."""
+    return piece.text if isinstance(piece, Words | Text) else ""
 
 
 def sample_pieces(template: ChatTemplate) -> Iterator[Piece]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from forebay.recipe.conversation import Conversation
 from forebay.recipe.pieces import Control, Piece, Text, Words
+from forebay.recipe.templates.answers import kept_or
 from forebay.recipe.vocabulary import Vocabulary
 
 
@@ -33,11 +34,11 @@ class ChatML:
         closed = messages[:-1] if continue_final else messages
         for message in closed:
             yield from self._head(message.role)
-            yield Text(message.content, message.origin)
+            yield from kept_or(message, [Text(message.content, message.origin)], reasoning=False)
             yield from (Control(self.end), Words("\n"))
         yield from self._head("assistant")
         if continue_final:
-            yield Text(messages[-1].content, messages[-1].origin)
+            yield from kept_or(messages[-1], [Text(messages[-1].content, messages[-1].origin)], reasoning=False)
 
     def _head(self, role: str) -> Iterator[Piece]:
         yield Control(self.start)
