@@ -3,7 +3,7 @@ text."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 from threading import Lock
@@ -21,7 +21,7 @@ from forebay.recipe.gguf_tokenizer import gguf_parts
 from forebay.recipe.grammar import GrammarCompiler, grammar_tokens
 from forebay.recipe.hf_tokenizer import hf_parts
 from forebay.recipe.parsers import ParserSpec
-from forebay.recipe.pieces import Text
+from forebay.recipe.pieces import Piece, Text
 from forebay.recipe.selection import choose_template, sample_pieces, turn_end
 from forebay.recipe.selftest import check_text_is_plain
 from forebay.recipe.vocabulary import TokenizerParts, Vocabulary
@@ -38,8 +38,9 @@ class Recipe:
         self._vocabulary = Vocabulary(parts)
         check_text_is_plain(self._vocabulary)
         self._template = choose_template(parts, self._vocabulary, now)
-        spellings = () if self._template is None else plain_delimiters(sample_pieces(self._template))
-        self._encoder = PromptEncoder(self._vocabulary, Delimiters(self._vocabulary, spellings))
+        self.delimiters = frozenset(() if self._template is None else plain_delimiters(sample_pieces(self._template)))
+        """What the template delimits turns with that is plain text; a typed one never has the ids of a real one."""
+        self._encoder = PromptEncoder(self._vocabulary, Delimiters(self._vocabulary, self.delimiters))
         end = None if self._template is None else turn_end(self._template)
         self.stop_token_ids: tuple[int, ...] = tuple(dict.fromkeys([*parts.stop_ids, *([] if end is None else [end])]))
         self.knows_thinking = "enable_thinking" in (parts.chat_template or "")
@@ -67,17 +68,26 @@ class Recipe:
         """Which chat template is used: `chatml`, `llama3`, …; `jinja` for the model's own, `none` when it has none."""
         return "none" if self._template is None else self._template.name
 
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """The tokens of the model."""
+        return self._vocabulary
+
     def encode_chat(self, conversation: Conversation, *, continue_final: bool = False) -> Prompt:
         """The prompt that asks for the assistant's next message, or with `continue_final` for the rest of its last one.
 
         Raises InvalidRequestError whose `param` is a dotted path such as `messages.3.role`.
         """
+        return self._encoder.encode(self.pieces(conversation, continue_final=continue_final))
+
+    def pieces(self, conversation: Conversation, *, continue_final: bool = False) -> Iterator[Piece]:
+        """What `encode_chat` encodes, for those who show or check it. Raises the same errors."""
         if self._template is None:
             raise InvalidRequestError("This model has no chat template; ask for a completion of bare text.", "messages")
         check_conversation(conversation, continue_final=continue_final)
         if conversation.thinking and not self.knows_thinking:
             raise InvalidRequestError("This model's chat template has no switch for reasoning.", "thinking")
-        return self._encoder.encode(self._template.pieces(conversation, continue_final=continue_final))
+        return self._template.pieces(conversation, continue_final=continue_final)
 
     def encode_text(self, text: str) -> Prompt:
         """The prompt that continues bare text: BOS if the model expects one, then the text, all of it plain."""
