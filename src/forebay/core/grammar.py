@@ -20,3 +20,5 @@ class GrammarSpec(msgspec.Struct, frozen=True):
     """The token that ends reasoning: everything up to it is free, and the grammar holds from there on."""
     begin: int | None = None
     """The token that has to begin such reasoning, which then may be left out; None: the prompt has begun it."""
+    budget: int | None = None
+    """With `after`: the most tokens between reasoning's markers, at least 1; then only its end can come."""

@@ -1,4 +1,4 @@
-"""Lets a model reason before its constrained answer, as its own markers say."""
+"""Lets a model reason before its constrained answer, as its own markers say, and bounds how long."""
 
 from __future__ import annotations
 
@@ -28,3 +28,21 @@ def after_reasoning(grammar: GrammarSpec, parsers: ParserSpec, prompt_ids: Seque
     if opened_by_prompt(prompt_ids, ReasoningMarkers(markers.end, markers.begin), parsers.vocabulary):
         return grammar
     return msgspec.structs.replace(grammar, after=end, begin=begin)
+
+
+def within_budget(
+    grammar: GrammarSpec | None, parsers: ParserSpec, prompt_ids: Sequence[int], budget: int
+) -> GrammarSpec | None:
+    """`after_reasoning`, with reasoning of at most `budget` tokens; None is an answer of any kind.
+
+    An answer of any kind then reasons once: it can't begin again behind the end. Unchanged where the answer can't
+    reason between markers at all, so that there is nothing to bound.
+    """
+    if parsers.reasoning is None:
+        return grammar
+    begin = parsers.vocabulary.control.get(parsers.reasoning.begin)
+    free = GrammarSpec("lark", f"start: (<[^{begin}]>)*")
+    bounded = after_reasoning(free if grammar is None else grammar, parsers, prompt_ids)
+    if begin is None or bounded.after is None:
+        return grammar
+    return msgspec.structs.replace(bounded, budget=budget)

@@ -18,7 +18,7 @@ JSON_OPTIONS: Final[JsonCompileOptions] = {
 }
 """Whitespace between a JSON text's tokens is free but bounded, so that a model can't write it for ever."""
 
-_REASONING: Final = "TEXT: /(.|\\n)*/\nSPACE: /[ \\n]{0,4}/\nreasoning: "
+_SPACE: Final = "SPACE: /[ \\n]{0,4}/\n"
 
 
 def source_of(spec: GrammarSpec) -> str:
@@ -29,7 +29,8 @@ def source_of(spec: GrammarSpec) -> str:
     [answer] = json.loads(inner)["grammars"]
     begin = "start: reasoning @answer" if spec.begin is None else "start: (reasoning)? @answer"
     opening = "" if spec.begin is None else f"<[{spec.begin}]> "
-    free = f"{begin}\n{_REASONING}{opening}TEXT <[{spec.after}]> SPACE\n"
+    bound = "" if spec.budget is None else f"[max_tokens={spec.budget}]"
+    free = f"{begin}\n{_SPACE}text{bound}: /(.|\\n)*/\nreasoning: {opening}text <[{spec.after}]> SPACE\n"
     return json.dumps({"grammars": [{"name": "free", "lark_grammar": free}, answer | {"name": "answer"}]})
 
 
