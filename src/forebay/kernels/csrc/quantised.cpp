@@ -10,6 +10,10 @@
 #include "quantised.h"
 #include "scratch.h"
 
+#if defined(__AVX2__)
+#include <immintrin.h>
+#endif
+
 namespace {
 
 constexpr int GROUP = 32;  // inputs that share a scale
@@ -19,6 +23,11 @@ struct half {
 };
 
 INLINE vf load_scales(const float* p) { return load(p); }
+#if defined(__AVX512F__)
+INLINE vf load_scales(const half* p) { return (vf)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i*)p)); }
+#elif defined(__AVX2__) && defined(__F16C__)
+INLINE vf load_scales(const half* p) { return (vf)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i*)p)); }
+#else
 // Shifted into place, an fp16 is an fp32 with an exponent too small by 112; this holds for subnormal ones too.
 INLINE vf load_scales(const half* p) {
     vh halves;
@@ -27,6 +36,7 @@ INLINE vf load_scales(const half* p) {
     vf magnitude = (vf)((bits & 0x7fffu) << 13) * splat(0x1p112f);
     return (vf)((vu)magnitude | (bits & 0x8000u) << 16);
 }
+#endif
 
 template <int BITS, class S>
 struct Quantised {
@@ -40,58 +50,64 @@ struct Quantised {
 };
 
 template <class Q>
-INLINE vf scales(const char* block, int half) {
-    return load_scales((const typename Q::Scale*)block + half * W);
-}
-template <class Q>
-INLINE vf offsets(const char* block, int half) {
-    if constexpr (Q::has_offset) return load_scales((const typename Q::Scale*)block + PANEL + half * W);
-    return vf{};
-}
-
-template <class Q>
 INLINE vu word(const char* block, int index, int half) {
     vu words;
     std::memcpy(&words, block + Q::values_at + (index * 2 + half) * W * 4, sizeof words);
     return words;
 }
 
-// The weights of input `i` of a word.
+// The scales and offsets of W columns of a block. Values are not shifted to a word's right end but masked where they
+// stand, which makes them a power of two too large; `scale` has as much less, exactly.
 template <class Q>
-INLINE vf weights(vu words, int i, vf scale, vf offset) {
-    if constexpr (Q::bits == 4) {
-        vi values = (vi)(words >> (4 * i));
-        if (i < 7) values &= 15;
-        return __builtin_convertvector(values, vf) * scale + offset;
+struct Columns {
+    vf scale[Q::bits == 4 ? 2 : 1];  // 4 bits: of the lower value of a byte, then of the higher
+    vf offset;
+
+    INLINE Columns of(const char* block, int half) {
+        auto* numbers = (const typename Q::Scale*)block + half * W;
+        vf scale = load_scales(numbers);
+        if constexpr (Q::bits == 4) return {{scale, scale * splat(0x1p-4f)}, load_scales(numbers + PANEL)};
+        return {{scale * splat(0x1p-24f)}, vf{}};
     }
-    vi values = (vi)(words << (24 - 8 * i)) >> 24;
-    return __builtin_convertvector(values, vf) * scale;
-}
+
+    // The weights of input `i` of a word; inputs are asked for in order, since `words` moves on.
+    INLINE vf weights(vu& words, int i, const Columns& columns) {
+        if constexpr (Q::bits == 4) {
+            if (i > 0 && i % 2 == 0) words >>= 8;
+            vi values = (vi)(words & (i % 2 ? 0xf0u : 0x0fu));
+            return __builtin_convertvector(values, vf) * columns.scale[i % 2] + columns.offset;
+        }
+        vi values = (vi)(words << (24 - 8 * i) & 0xff000000u);
+        return __builtin_convertvector(values, vf) * columns.scale[0];
+    }
+};
 
 // tile += x[MR, K] · NP panels, each `panel_bytes` after the one before.
 template <class Q, int MR, int NP>
 INLINE void multiply_quantised(
     Tile<MR, NP>& tile, const float* x, int64_t x_row, const char* blocks, int64_t panel_bytes, int64_t groups
 ) {
+    typedef Columns<Q> C;
     for (int64_t g = 0; g < groups; g++, blocks += Q::block_bytes, x += GROUP) {
-        vf scale[NP][2], offset[NP][2];
+        C columns[NP][2];
 #pragma GCC unroll 4
         for (int p = 0; p < NP; p++)
 #pragma GCC unroll 2
-            for (int h = 0; h < 2; h++) {
-                scale[p][h] = scales<Q>(blocks + p * panel_bytes, h);
-                offset[p][h] = offsets<Q>(blocks + p * panel_bytes, h);
-            }
+            for (int h = 0; h < 2; h++) columns[p][h] = C::of(blocks + p * panel_bytes, h);
         for (int w = 0; w < Q::words; w++) {
+            vu words[NP][2];
+#pragma GCC unroll 4
+            for (int p = 0; p < NP; p++)
+#pragma GCC unroll 2
+                for (int h = 0; h < 2; h++) words[p][h] = word<Q>(blocks + p * panel_bytes, w, h);
 #pragma GCC unroll 8
             for (int i = 0; i < Q::in_word; i++) {
 #pragma GCC unroll 4
                 for (int p = 0; p < NP; p++) {
                     const float* row = x + w * Q::in_word + i;
                     if (p > 0) forget(row);
-                    const char* block = blocks + p * panel_bytes;
-                    vf first = weights<Q>(word<Q>(block, w, 0), i, scale[p][0], offset[p][0]);
-                    vf second = weights<Q>(word<Q>(block, w, 1), i, scale[p][1], offset[p][1]);
+                    vf first = C::weights(words[p][0], i, columns[p][0]);
+                    vf second = C::weights(words[p][1], i, columns[p][1]);
 #pragma GCC unroll 12
                     for (int m = 0; m < MR; m++) {
                         vf input = splat(row[m * x_row]);
@@ -142,12 +158,12 @@ void widen_panel(const Panels<Q>& panels, int64_t panel, float* out) {
     const char* block = panels.panel(panel);
     for (int64_t g = 0; g < panels.groups; g++, block += Q::block_bytes, out += GROUP * PANEL)
         for (int h = 0; h < 2; h++) {
-            vf scale = scales<Q>(block, h), offset = offsets<Q>(block, h);
+            auto columns = Columns<Q>::of(block, h);
             for (int w = 0; w < Q::words; w++) {
                 vu words = word<Q>(block, w, h);
 #pragma GCC unroll 8
                 for (int i = 0; i < Q::in_word; i++)
-                    store(out + (w * Q::in_word + i) * PANEL + h * W, weights<Q>(words, i, scale, offset));
+                    store(out + (w * Q::in_word + i) * PANEL + h * W, Columns<Q>::weights(words, i, columns));
             }
         }
 }
@@ -177,11 +193,11 @@ void embed(const int32_t* ids, const Panels<Q>& panels, float* out, int64_t toke
         const char* block = panels.panel(ids[t] / PANEL);
         int column = ids[t] % PANEL, half = column / W, lane = column % W;
         for (int64_t g = 0; g < panels.groups; g++, block += Q::block_bytes) {
-            vf scale = scales<Q>(block, half), offset = offsets<Q>(block, half);
+            auto columns = Columns<Q>::of(block, half);
             for (int w = 0; w < Q::words; w++) {
                 vu words = word<Q>(block, w, half);
 #pragma GCC unroll 8
-                for (int i = 0; i < Q::in_word; i++) *out++ = weights<Q>(words, i, scale, offset)[lane];
+                for (int i = 0; i < Q::in_word; i++) *out++ = Columns<Q>::weights(words, i, columns)[lane];
             }
         }
     }
