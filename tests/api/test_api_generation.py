@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from tests.api.fakes import MODEL, FakeRouter
 
 from forebay.api.errors import FaultError
-from forebay.api.generation import Delta, Finish, Generation, collect, run_all
+from forebay.api.generation import Delta, Generation, collect, run_all
 from forebay.api.metrics import ApiMetrics
 from forebay.api.observe import RequestObserver
+from forebay.api.reading import EndReason, Finish
 from forebay.core.errors import EngineUnavailableError, OverloadedError
 from forebay.core.messages import IntegrityReport, ModelInfo, TokenLogprobs, TokenOutput, WorkerStats
 from forebay.core.request import FinishReason, GenerateRequest, SamplingParams
@@ -70,7 +71,7 @@ async def test_how_tokens_are_grouped_changes_nothing(recipe: Recipe, sizes: lis
     made = generation(recipe, [stop] if stop else [])
     delta = (await collect([made], Script(outputs), 10))[0]
     assert delta.text == (TEXT[: TEXT.index(stop)] if stop else TEXT)
-    assert delta.finish == (Finish(FinishReason.STOP, stop) if stop else Finish(FinishReason.LENGTH))
+    assert delta.finish == (Finish(EndReason.STOP, stop) if stop else Finish(EndReason.LENGTH))
     assert delta.logprobs is not None
     assert [p.token_id for p in delta.logprobs] == delta.token_ids == ids[: made.completion_tokens]
     assert recipe.decode(delta.token_ids).startswith(delta.text + stop)
@@ -81,7 +82,7 @@ async def test_stop_token_gives_no_text_but_counts(recipe: Recipe) -> None:
     made = generation(recipe)
     script = Script([TokenOutput(request_id="r", token_ids=[*ids, 2], finish_reason=FinishReason.STOP)])
     delta = (await collect([made], script, 10))[0]
-    assert (delta.text, delta.token_ids, delta.finish) == ("Yes.", ids, Finish(FinishReason.STOP))
+    assert (delta.text, delta.token_ids, delta.finish) == ("Yes.", ids, Finish(EndReason.STOP))
     assert made.completion_tokens == len(ids) + 1
 
 

@@ -12,18 +12,20 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from forebay.api.anthropic_prompt import cache_controls, encode, prompt_of
+from forebay.api.anthropic_prompt import cache_controls, prepared, prompt_of
 from forebay.api.anthropic_types import UNSUPPORTED, CountTokensRequest, MessagesRequest, PromptFields
+from forebay.api.asking import Prepared
 from forebay.api.cache import by_tier, retention_for
 from forebay.api.errors import Fault, anthropic_error
-from forebay.api.generation import Delta, Finish, Generation
+from forebay.api.generation import Delta, Generation
 from forebay.api.openai_types import reject_unsupported
+from forebay.api.reading import EndReason, Finish
 from forebay.api.replies import ERRORS, json_response
 from forebay.api.request_id import new_id
 from forebay.api.sampling import Sampling, priority_of, seed_of, stop_strings
 from forebay.api.service import Service, identity_of
 from forebay.api.sse import event
-from forebay.core.request import FinishReason, SamplingParams
+from forebay.core.request import SamplingParams
 
 
 def sampling_of(body: MessagesRequest, service: Service) -> Sampling:
@@ -53,7 +55,7 @@ def usage_of(generation: Generation) -> dict[str, Any]:
 
 def stop_reason(finish: Finish, generation: Generation, wanted: int) -> dict[str, Any]:
     """`stop_reason` and `stop_sequence` of a finished answer; `wanted` is the request's `max_tokens`."""
-    if finish.reason is FinishReason.STOP:
+    if finish.reason is EndReason.STOP:
         reason = "end_turn" if finish.stop_string is None else "stop_sequence"
     else:
         cut = generation.request.sampling.max_tokens < wanted
@@ -125,30 +127,28 @@ def anthropic_routes(service: Service) -> APIRouter:
     """The routes of Anthropic's protocol."""
     routes = APIRouter(tags=["Anthropic"])
 
-    async def prepare(body: PromptFields) -> tuple[list[int], bool]:
+    async def prepare(body: PromptFields, request: Request) -> Prepared:
         service.check_model(body.model)
         reject_unsupported(body, UNSUPPORTED)
         service.check_messages(len(body.messages))
-        prompt = prompt_of(body)
-        return await encode(prompt, service), prompt.prefilled
+        return await prepared(prompt_of(body), service, identity_of(request))
 
     @routes.post("/v1/messages", responses=ERRORS, response_model=None)
     async def create_message(body: MessagesRequest, request: Request) -> Response:
         """Answer a conversation; when its last message is the assistant's, continue that."""
         identity = identity_of(request)
-        ids, prefilled = await prepare(body)
+        prompt = await prepare(body, request)
         tier = None if body.service_tier is None else "default"
         priority = priority_of(body.priority, tier if body.service_tier == "standard_only" else None, identity)
         message_id, sampling = new_id("msg_"), sampling_of(body, service)
         keep = retention_for(cache_controls(body), service.router.model.retention_classes)
         generation = service.generation(
             message_id,
-            ids,
+            prompt,
             sampling,
             priority,
             identity,
             prompt_param="messages",
-            follows_text=prefilled,
             retention=keep,
         )
         model = service.names[0]
@@ -163,9 +163,8 @@ def anthropic_routes(service: Service) -> APIRouter:
         return json_response(message)
 
     @routes.post("/v1/messages/count_tokens", responses=ERRORS, response_model=None)
-    async def count_tokens(body: CountTokensRequest) -> Response:
+    async def count_tokens(body: CountTokensRequest, request: Request) -> Response:
         """Tokens of the prompt that the same fields would make in /v1/messages."""
-        ids, _ = await prepare(body)
-        return json_response({"input_tokens": len(ids)})
+        return json_response({"input_tokens": len((await prepare(body, request)).ids)})
 
     return routes

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from forebay.api.anthropic_types import PromptFields
+from forebay.api.asking import Ask, Prepared
+from forebay.api.auth import Identity
 from forebay.api.parts import CacheControl, texts_of
 from forebay.api.service import Service
 from forebay.core.errors import InvalidRequestError
@@ -67,9 +69,9 @@ def _parts(text: str | list[str]) -> list[str]:
     return [text] if isinstance(text, str) else list(text)
 
 
-async def encode(prompt: AnthropicPrompt, service: Service) -> list[int]:
-    """Ids of the prompt. Raises InvalidRequestError in the terms of the request."""
+async def prepared(prompt: AnthropicPrompt, service: Service, identity: Identity) -> Prepared:
+    """The prompt, encoded. Raises InvalidRequestError in the terms of the request."""
     try:
-        return await service.encode_chat(prompt.conversation, continue_final=prompt.prefilled)
+        return await service.prepare(Ask(prompt.conversation, continue_final=prompt.prefilled), identity)
     except InvalidRequestError as error:
         raise InvalidRequestError(error.message, prompt.in_request(error.param)) from error

@@ -1,7 +1,7 @@
-"""Runs generations and turns the router's token outputs into deltas of text that no protocol has shaped yet.
+"""Runs generations and turns the router's token outputs into deltas that no protocol has shaped yet.
 
-Shared by all protocols: stop strings, usage, finish reasons, timing. The engine knows stop tokens only; a stop string
-is found here, and once every choice has ended the rest is aborted by closing the router's generator.
+Shared by all protocols: usage, finish reasons, timing. The engine knows stop tokens only; a stop string is found by the
+reader of a choice, and once every choice has ended the rest is aborted by closing the router's generator.
 """
 
 from __future__ import annotations
@@ -11,21 +11,16 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
+from forebay.api.asking import Prepared
 from forebay.api.errors import FaultError, Kind
 from forebay.api.observe import RequestObserver
 from forebay.api.ports import RecipePort, RouterPort
+from forebay.api.reading import ChoiceReader, EndReason, Finish, ParsedReader, PlainReader
 from forebay.core.errors import EngineUnavailableError
 from forebay.core.messages import TokenLogprobs, TokenOutput
 from forebay.core.request import FinishReason, GenerateRequest
 from forebay.recipe import TextStream
-
-
-@dataclass(frozen=True, slots=True)
-class Finish:
-    """How a choice ended: `stop` (a stop token, or `stop_string`) or `length`."""
-
-    reason: FinishReason
-    stop_string: str | None = None
+from forebay.recipe.parsers import Event, ReasoningDelta, TextDelta, merge
 
 
 @dataclass(slots=True)
@@ -33,28 +28,38 @@ class Delta:
     """What one step added to one choice."""
 
     index: int
-    text: str = ""
+    events: list[Event] = field(default_factory=list)
     token_ids: list[int] = field(default_factory=list)
-    """The tokens behind the text, without a stop token."""
+    """The tokens behind the events, without a stop token."""
     logprobs: list[TokenLogprobs] | None = None
     """As many as `token_ids` when asked for."""
     prompt_logprobs: list[TokenLogprobs | None] | None = None
     finish: Finish | None = None
 
     @property
+    def text(self) -> str:
+        """What the user sees of it."""
+        return "".join(event.text for event in self.events if isinstance(event, TextDelta))
+
+    @property
+    def reasoning(self) -> str:
+        """What it has of reasoning."""
+        return "".join(event.text for event in self.events if isinstance(event, ReasoningDelta))
+
+    @property
     def empty(self) -> bool:
         """Nothing that a client must see: held-back text, half a character."""
-        return not self.text and self.finish is None and not self.logprobs and self.prompt_logprobs is None
+        return not self.events and self.finish is None and not self.logprobs and self.prompt_logprobs is None
 
 
 Sink = Callable[["Generation", Delta], Awaitable[None]]
 
 
 class _Choice:
-    """The text of one choice so far."""
+    """One choice so far."""
 
-    def __init__(self, stream: TextStream) -> None:
-        self.stream = stream
+    def __init__(self, reader: ChoiceReader) -> None:
+        self.reader = reader
         self.done = False
 
 
@@ -69,8 +74,9 @@ class Generation:
         observer: RequestObserver,
         *,
         first: int = 0,
-        follows_text: bool = False,
+        prepared: Prepared | None = None,
     ) -> None:
+        """Without `prepared` the prompt is bare text that the choices continue."""
         self.request = request
         self.first = first
         """Index of its first choice in the answer: prompts of one request count on."""
@@ -80,12 +86,13 @@ class Generation:
         self.cached_disk = 0
         self.completion_tokens = 0
         self._observer = observer
-        minimum = request.sampling.min_tokens
-        # Text that goes on behind text keeps its first space; an answer that begins a message loses it.
-        before = request.prompt_ids if follows_text else ()
-        self._choices = [
-            _Choice(TextStream(recipe.detokenizer(before), stop, min_tokens=minimum)) for _ in range(request.sampling.n)
-        ]
+        self._own_stops = frozenset(recipe.stop_token_ids)
+        self._choices = [_Choice(_reader(request, recipe, stop, prepared)) for _ in range(request.sampling.n)]
+
+    @property
+    def reasoning_tokens(self) -> int:
+        """Of `completion_tokens`: those that are reasoning."""
+        return sum(choice.reader.reasoning_tokens for choice in self._choices)
 
     async def run(self, router: RouterPort, sink: Sink) -> None:
         """Feed every delta to `sink` until all choices are done.
@@ -117,27 +124,38 @@ class Generation:
         delta = self._delta(choice, output)
         choice.done = delta.finish is not None
         if delta.finish is not None:
-            self._observer.finished(delta.finish.reason)
+            cut = delta.finish.reason is EndReason.LENGTH
+            self._observer.finished(FinishReason.LENGTH if cut else FinishReason.STOP)
         await sink(self, delta)
 
     def _delta(self, choice: _Choice, output: TokenOutput) -> Delta:
-        ids, reason = output.token_ids, output.finish_reason
+        ids, reason, last = output.token_ids, output.finish_reason, None
         if reason is FinishReason.STOP and ids and ids[-1] in self.request.sampling.stop_token_ids:
-            ids = ids[:-1]
-        pushed = choice.stream.push(ids)
-        text, stopped = pushed.text, pushed.stopped
-        self.completion_tokens += len(output.token_ids) if stopped is None else pushed.tokens
-        ids = ids[: pushed.tokens]
-        if reason is not None and stopped is None:
-            rest = choice.stream.finish()
-            text, stopped = text + rest.text, rest.stopped
-        finish = None
-        if stopped is not None:
-            finish = Finish(FinishReason.STOP, stopped)
-        elif reason is not None:
-            finish = Finish(reason)
+            last, ids = ids[-1], ids[:-1]
+        reading = choice.reader.push(ids)
+        events, finish = reading.events, reading.stopped
+        self.completion_tokens += len(output.token_ids) if finish is None else reading.tokens
+        ids = ids[: reading.tokens]
+        if reason is not None and finish is None:
+            rest, finish = choice.reader.finish(reason, last if last in self._own_stops else None)
+            events = merge([*events, *rest])
         logprobs = None if output.logprobs is None else output.logprobs[: len(ids)]
-        return Delta(output.index, text, ids, logprobs, output.prompt_logprobs, finish)
+        return Delta(output.index, events, ids, logprobs, output.prompt_logprobs, finish)
+
+
+def _reader(
+    request: GenerateRequest, recipe: RecipePort, stop: Sequence[str], prepared: Prepared | None
+) -> ChoiceReader:
+    minimum = request.sampling.min_tokens
+    # Text that goes on behind text keeps its first space; an answer that begins a message loses it.
+    follows_text = prepared is None or prepared.continued
+    detokenizer = recipe.detokenizer(request.prompt_ids if follows_text else ())
+    if prepared is None:
+        return PlainReader(TextStream(detokenizer, stop, min_tokens=minimum))
+    parser = recipe.parsers.parser(
+        detokenizer, prompt_ids=request.prompt_ids, tools=prepared.tools, stop_ids=request.sampling.stop_token_ids
+    )
+    return ParsedReader(parser, stop, minimum)
 
 
 def _first_error(group: BaseExceptionGroup[BaseException]) -> BaseException:
@@ -173,7 +191,7 @@ async def collect(generations: Sequence[Generation], router: RouterPort, timeout
 
 
 class _Joined:
-    """Deltas of one choice in order; text is joined once."""
+    """Deltas of one choice in order; their events are merged once."""
 
     def __init__(self) -> None:
         self._deltas: list[Delta] = []
@@ -186,7 +204,7 @@ class _Joined:
         with_logprobs = any(d.logprobs is not None for d in deltas)
         return Delta(
             index=index,
-            text="".join(d.text for d in deltas),
+            events=merge(event for d in deltas for event in d.events),
             token_ids=[i for d in deltas for i in d.token_ids],
             logprobs=[p for d in deltas for p in d.logprobs or []] if with_logprobs else None,
             prompt_logprobs=next((d.prompt_logprobs for d in deltas if d.prompt_logprobs is not None), None),

@@ -10,6 +10,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from forebay.api.asking import Ask
 from forebay.api.cache import retention_of
 from forebay.api.errors import Fault, openai_error
 from forebay.api.generation import Delta, Generation
@@ -151,17 +152,16 @@ def chat_routes(service: Service) -> APIRouter:
         priority = priority_of(body.priority, body.service_tier, identity)
         sampling = sampling_of(body, service)
         continued = bool(body.continue_final_message)
-        ids = await service.encode_chat(conversation_of(body.messages), continue_final=continued)
+        prepared = await service.prepare(Ask(conversation_of(body.messages), continue_final=continued), identity)
         answer = _Answer(body, service, priority)
         keep = retention_of(body.cache, service.router.model.retention_classes)
         generation = service.generation(
             answer.id,
-            ids,
+            prepared,
             sampling,
             priority,
             identity,
             prompt_param="messages",
-            follows_text=continued,
             retention=keep,
         )
         if body.stream:

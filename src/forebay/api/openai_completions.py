@@ -111,7 +111,7 @@ class _Answer:
         n = sampling.params.n
         make, who = self._service.generation, identity_of(request)
         keep = retention_of(self._body.cache, self._service.router.model.retention_classes)
-        same: dict[str, Any] = {"prompt_param": "prompt", "follows_text": True, "retention": keep}
+        same: dict[str, Any] = {"prompt_param": "prompt", "retention": keep}
         return [
             make(f"{self.id}-{i}", prompt.ids, sampling, priority, who, first=i * n, **same)
             for i, prompt in enumerate(self._prompts)

@@ -24,7 +24,7 @@ def usage_of(generations: Sequence[Generation]) -> dict[str, Any]:
         "completion_tokens": completion,
         "total_tokens": prompt + completion,
         "prompt_tokens_details": {"cached_tokens": cached, **by_tier(cached, host, disk)},
-        "completion_tokens_details": {"reasoning_tokens": 0},
+        "completion_tokens_details": {"reasoning_tokens": sum(g.reasoning_tokens for g in generations)},
     }
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Protocol
 
+from forebay.core.grammar import GrammarSpec
 from forebay.core.messages import IntegrityReport, ModelInfo, TokenOutput, WorkerStats
 from forebay.core.prompt import Prompt
 from forebay.core.request import GenerateRequest
 from forebay.recipe import Conversation, Detokenizer
+from forebay.recipe.parsers import ParserSpec
 
 
 class RouterPort(Protocol):
@@ -45,6 +47,13 @@ class RecipePort(Protocol):
     @property
     def stop_token_ids(self) -> tuple[int, ...]:
         """The model's own ends of an answer."""
+
+    @property
+    def parsers(self) -> ParserSpec:
+        """How the model's answers are read."""
+
+    def check_grammar(self, grammar: GrammarSpec, param: str | None = None) -> None:
+        """Raise InvalidRequestError, for `param`, when answers can't be held to a grammar. Blocking, up to a second."""
 
     def encode_chat(self, conversation: Conversation, *, continue_final: bool = False) -> Prompt:
         """Ids of a conversation, ready for the assistant's answer. Raises InvalidRequestError with a dotted `param`."""

@@ -10,8 +10,10 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import msgspec
 from starlette.requests import Request
 
+from forebay.api.asking import INLINE_CHARS, Ask, Prepared, prepare
 from forebay.api.auth import Identity
 from forebay.api.config import ApiConfig
 from forebay.api.errors import FaultError, Kind
@@ -24,10 +26,6 @@ from forebay.api.sampling import Sampling, params_for_prompt
 from forebay.api.sse import EventStream, EventWriter
 from forebay.core.errors import InvalidRequestError
 from forebay.core.request import GenerateRequest, Priority
-from forebay.recipe import Conversation
-
-INLINE_CHARS = 4096
-"""Texts up to this length are encoded, and ids decoded, in the event loop (a millisecond); longer ones in a thread."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +57,9 @@ class Service:
             text = f"'messages' has {count} messages; this server allows at most {self.config.max_messages}."
             raise InvalidRequestError(text, "messages")
 
-    async def encode_chat(self, conversation: Conversation, *, continue_final: bool = False) -> list[int]:
-        """Ids of a conversation, without holding up the event loop."""
-        if sum(len(m.content) for m in conversation.messages) <= INLINE_CHARS:
-            return self.recipe.encode_chat(conversation, continue_final=continue_final).ids
-        prompt = await asyncio.to_thread(self.recipe.encode_chat, conversation, continue_final=continue_final)
-        return prompt.ids
+    async def prepare(self, ask: Ask, identity: Identity) -> Prepared:
+        """All that comes before a generation, for a caller. Raises InvalidRequestError in the terms of the request."""
+        return await prepare(ask, self.recipe)
 
     async def encode_text(self, text: str, *, special: bool = True) -> list[int]:
         """Ids of a raw prompt (`special`: with the model's beginning token), without holding up the event loop."""
@@ -79,18 +74,24 @@ class Service:
     def generation(
         self,
         request_id: str,
-        ids: list[int],
+        prompt: Prepared | list[int],
         sampling: Sampling,
         priority: Priority,
         identity: Identity,
         *,
         prompt_param: str,
         first: int = 0,
-        follows_text: bool = False,
         retention: str | None = None,
     ) -> Generation:
-        """One prompt, ready to run. Raises ContextLengthError or InvalidRequestError when its answer can't fit."""
+        """One prompt, ready to run; ids are a bare text, which the answer continues.
+
+        Raises ContextLengthError or InvalidRequestError when the answer can't fit.
+        """
+        prepared = None if isinstance(prompt, list) else prompt
+        ids = prompt if isinstance(prompt, list) else prompt.ids
         params = params_for_prompt(sampling, len(ids), self.router.model.max_model_len, prompt_param)
+        if prepared is not None and prepared.grammar is not None:
+            params = msgspec.structs.replace(params, grammar=prepared.grammar)
         request = GenerateRequest(
             id=request_id,
             prompt_ids=ids,
@@ -100,7 +101,7 @@ class Service:
             retention=retention,
         )
         observer = RequestObserver(self.metrics)
-        return Generation(request, self.recipe, sampling.stop, observer, first=first, follows_text=follows_text)
+        return Generation(request, self.recipe, sampling.stop, observer, first=first, prepared=prepared)
 
     async def collect(self, request: Request, generations: Sequence[Generation]) -> dict[int, Delta]:
         """Run to the end, or until the client is gone (ClientGoneError)."""

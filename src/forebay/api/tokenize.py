@@ -10,14 +10,17 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter
 from pydantic import Field
+from starlette.requests import Request
 from starlette.responses import Response
 
+from forebay.api.asking import INLINE_CHARS, Ask
+from forebay.api.auth import Identity
 from forebay.api.logprobs import token_name
 from forebay.api.openai_chat import conversation_of
 from forebay.api.openai_types import ChatMessage, check_messages
 from forebay.api.replies import ERRORS, json_response
 from forebay.api.sampling import checked_ids
-from forebay.api.service import INLINE_CHARS, Service
+from forebay.api.service import Service, identity_of
 from forebay.api.wire import Items, TokenId, Wire
 from forebay.core.errors import InvalidRequestError
 
@@ -42,7 +45,7 @@ class DetokenizeRequest(Wire):
     tokens: Items[TokenId]
 
 
-async def _ids(body: TokenizeRequest, service: Service) -> list[int]:
+async def _ids(body: TokenizeRequest, service: Service, identity: Identity) -> list[int]:
     if (body.prompt is None) == (body.messages is None):
         raise InvalidRequestError("Send exactly one of 'prompt' and 'messages'.", "prompt")
     if body.prompt is not None:
@@ -50,7 +53,8 @@ async def _ids(body: TokenizeRequest, service: Service) -> list[int]:
     messages = body.messages or []
     service.check_messages(len(messages))
     check_messages(messages)
-    return await service.encode_chat(conversation_of(messages), continue_final=body.continue_final_message)
+    ask = Ask(conversation_of(messages), continue_final=body.continue_final_message)
+    return (await service.prepare(ask, identity)).ids
 
 
 def tokenize_routes(service: Service) -> APIRouter:
@@ -58,10 +62,10 @@ def tokenize_routes(service: Service) -> APIRouter:
     routes = APIRouter(tags=["Tokens"])
 
     @routes.post("/tokenize", responses=ERRORS, response_model=None)
-    async def tokenize(body: TokenizeRequest) -> Response:
+    async def tokenize(body: TokenizeRequest, request: Request) -> Response:
         """Token ids of a text or conversation, how many they are, and the context's size."""
         service.check_model(body.model)
-        ids = await _ids(body, service)
+        ids = await _ids(body, service, identity_of(request))
         answer: dict[str, Any] = {
             "count": len(ids),
             "max_model_len": service.router.model.max_model_len,

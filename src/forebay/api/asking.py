@@ -1,0 +1,155 @@
+"""What a request asks of an answer, free of any protocol, and what has to be done before it can run.
+
+`prepare` turns an `Ask` into a `Prepared`: the prompt's ids, the grammar of the answer, and how it will be read. It
+decides nothing about sampling and runs nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import msgspec
+
+from forebay.api.ports import RecipePort
+from forebay.core.errors import InvalidRequestError
+from forebay.core.grammar import GrammarSpec
+from forebay.recipe import Conversation, ToolSpec
+from forebay.recipe.grammar import GrammarTool, after_reasoning, tool_grammar
+from forebay.recipe.parsers import Tool
+
+INLINE_CHARS = 4096
+"""Texts up to this length are encoded, and ids decoded, in the event loop (a millisecond); longer ones in a thread."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolChoice:
+    """Whether the model may or has to call tools. With `none` the tools are not even shown to it."""
+
+    mode: Literal["auto", "none", "required", "named"] = "auto"
+    name: str | None = None
+    """Of `named`: the only tool that may be called."""
+    allowed: frozenset[str] | None = None
+    """The tools that may be called, of all that are shown; None allows all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A conversation and what its answer shall be. Names fields in the request's own terms, for errors."""
+
+    conversation: Conversation
+    choice: ToolChoice = ToolChoice()
+    parallel: bool = True
+    """Whether an answer may have more than one call."""
+    strict: frozenset[str] = frozenset()
+    """Names of the tools whose arguments have to follow their schemas."""
+    format: GrammarSpec | None = None
+    """What the answer's text has to look like."""
+    continue_final: bool = False
+    """Go on with the last message, an assistant's, instead of answering it."""
+    format_param: str = "response_format"
+    choice_param: str = "tool_choice"
+    places: Sequence[str] = ()
+    """Where each message of the conversation stands in the request, such as `system` or `messages.2`; empty:
+    `messages.N` is its own place."""
+    schema_places: Sequence[str] = ()
+    """The same for each tool's schema; empty: `tools.N.function.parameters`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A request that can run."""
+
+    ids: list[int]
+    """The prompt."""
+    grammar: GrammarSpec | None
+    tools: list[Tool] | None
+    """The tools whose calls are looked for in the answer; None looks for none."""
+    continued: bool
+    """Whether the answer goes on behind text of the assistant."""
+    conversation: Conversation
+    """As it was encoded."""
+
+
+async def prepare(ask: Ask, recipe: RecipePort) -> Prepared:
+    """Encode the conversation and check what the answer shall be, without holding up the event loop.
+
+    Raises InvalidRequestError in the terms of the request.
+    """
+    tools = _shown(ask)
+    conversation = msgspec.structs.replace(ask.conversation, tools=tools)
+    ids = await encode(conversation, recipe, continue_final=ask.continue_final)
+    grammar = _grammar(ask, tools, recipe)
+    if grammar is not None:
+        grammar = await asyncio.to_thread(_checked, grammar, ask, tools, recipe, ids)
+    return Prepared(
+        ids=ids,
+        grammar=grammar,
+        tools=[Tool(tool.name, _required(tool)) for tool in tools] or None,
+        continued=ask.continue_final,
+        conversation=conversation,
+    )
+
+
+async def encode(conversation: Conversation, recipe: RecipePort, *, continue_final: bool = False) -> list[int]:
+    """Ids of a conversation; a long one in a thread."""
+    if sum(len(message.content) for message in conversation.messages) <= INLINE_CHARS:
+        return recipe.encode_chat(conversation, continue_final=continue_final).ids
+    prompt = await asyncio.to_thread(recipe.encode_chat, conversation, continue_final=continue_final)
+    return prompt.ids
+
+
+def _shown(ask: Ask) -> list[ToolSpec]:
+    """The tools that the model is shown. Raises InvalidRequestError for a choice among tools that there are not."""
+    tools = ask.conversation.tools
+    names = {tool.name for tool in tools}
+    wanted = {ask.choice.name} if ask.choice.mode == "named" else ask.choice.allowed or set()
+    for name in sorted(str(name) for name in wanted):
+        if name not in names:
+            raise InvalidRequestError(f"The tool '{name}' is not among those of 'tools'.", ask.choice_param)
+    if ask.choice.mode == "required" and not tools:
+        raise InvalidRequestError("A tool call is required, but 'tools' offers none.", ask.choice_param)
+    return [] if ask.choice.mode == "none" else tools
+
+
+def _grammar(ask: Ask, tools: Sequence[ToolSpec], recipe: RecipePort) -> GrammarSpec | None:
+    choice = ask.choice
+    callable_tools = [
+        GrammarTool(tool.name, _schema(tool) if tool.name in ask.strict else {"type": "object"})
+        for tool in tools
+        if (choice.mode != "named" or tool.name == choice.name)
+        and (choice.allowed is None or tool.name in choice.allowed)
+    ]
+    if choice.mode in ("required", "named"):
+        parallel = ask.parallel and choice.mode == "required"
+        return tool_grammar(recipe.parsers, callable_tools, required=True, parallel=parallel)
+    constrained = any(tool.name in ask.strict for tool in tools) or not ask.parallel or choice.allowed is not None
+    if ask.format is None and callable_tools and constrained:
+        return tool_grammar(recipe.parsers, callable_tools, required=False, parallel=ask.parallel)
+    return ask.format
+
+
+def _checked(
+    grammar: GrammarSpec, ask: Ask, tools: Sequence[ToolSpec], recipe: RecipePort, ids: Sequence[int]
+) -> GrammarSpec:
+    """The grammar for this prompt, once everything in it was compiled. Raises InvalidRequestError that says where."""
+    if grammar is not ask.format:
+        for index, tool in enumerate(tools):
+            if tool.name in ask.strict:
+                place = ask.schema_places[index] if ask.schema_places else f"tools.{index}.function.parameters"
+                recipe.check_grammar(GrammarSpec("json_schema", json.dumps(_schema(tool))), place)
+    whole = after_reasoning(grammar, recipe.parsers, ids)
+    recipe.check_grammar(whole, ask.format_param if grammar is ask.format else "tools")
+    return whole
+
+
+def _schema(tool: ToolSpec) -> dict[str, Any]:
+    return tool.parameters or {"type": "object", "properties": {}}
+
+
+def _required(tool: ToolSpec) -> frozenset[str]:
+    required = (tool.parameters or {}).get("required")
+    return frozenset(name for name in required if isinstance(name, str)) if isinstance(required, list) else frozenset()
