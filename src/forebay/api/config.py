@@ -38,6 +38,14 @@ class ApiConfig:
     """Most stop strings in one request, each of at most 1,024 characters."""
     max_logprobs: int = 20
     """Most alternatives a request may ask for at each token (`top_logprobs`, `logprobs`, `prompt_logprobs`)."""
+    stored_responses: int = 4096
+    """Most responses of /v1/responses that are kept for later requests, of all tenants together."""
+    stored_responses_bytes: int = 256 * 1024 * 1024
+    """Most bytes of kept responses, as JSON."""
+    stored_responses_ttl_s: float = 86_400.0
+    """Seconds after its last use for which a response is kept."""
+    background_responses: int = 64
+    """Most responses that are made in the background at one time; 0 refuses `background`."""
     request_timeout_s: float = 3600.0
     """Seconds after which a request that is not complete is ended with 504."""
     keepalive_s: float = 10.0

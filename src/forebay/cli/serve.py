@@ -55,6 +55,12 @@ class HttpOptions:
     """Largest request body, such as 32MiB; larger ones are refused with 413."""
     max_messages: Positive = 4096
     """Most messages in one conversation."""
+    stored_responses: Positive = 4096
+    """Most responses of /v1/responses that are kept for later requests."""
+    stored_responses_size: Annotated[Size, Parameter(show_default=binary_size)] = 256 * 1024 * 1024
+    """Most memory for kept responses, counted as JSON; the oldest go first."""
+    stored_responses_ttl: Seconds = 86_400.0
+    """Seconds after its last use for which a response is kept."""
     request_timeout: Seconds = 3600.0
     """Seconds after which an unfinished request is ended."""
     shutdown_grace: SecondsOrZero = 1.0

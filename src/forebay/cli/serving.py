@@ -83,6 +83,9 @@ def api_config(http: HttpOptions) -> ApiConfig:
         allow_unauthenticated=http.allow_unauthenticated,
         max_body_bytes=http.max_body_size,
         max_messages=http.max_messages,
+        stored_responses=http.stored_responses,
+        stored_responses_bytes=http.stored_responses_size,
+        stored_responses_ttl_s=http.stored_responses_ttl,
         request_timeout_s=http.request_timeout,
         shutdown_grace_s=http.shutdown_grace,
     )
