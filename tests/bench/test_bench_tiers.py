@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from forebay.bench.agents import AgentPlan, replay_agents
+from forebay.bench.random_model import write_random_model
 from forebay.bench.tiers import measure_preemption, measure_restore
 from forebay.engine import WorkerOptions
 
@@ -25,6 +26,18 @@ def test_preemption_copies_a_tail_and_little_more(tiny_llama: Path) -> None:
     assert 0 < figures["preempt_ms"]["p50"] <= figures["preempt_ms"]["p99"]
     assert figures["page_bytes"] == 8192
     assert 0 < figures["copied_bytes_p99"] <= 16 * 8192
+
+
+def test_a_random_model_has_the_context_that_is_asked_for(tmp_path: Path) -> None:
+    write_random_model(tmp_path, 3000)
+    figures = measure_preemption(
+        WorkerOptions(model=str(tmp_path), threads=1, kv_memory=8 << 20, host_pool=8 << 20, max_running=1),
+        (2500,),
+        2,
+        silent,
+    )
+    assert figures["preemptions"] == 2
+    assert figures["copied_pages_p50"] <= 16
 
 
 def test_restore_loads_what_was_computed(tiny_llama: Path, tmp_path: Path) -> None:

@@ -214,7 +214,7 @@ class PoolMachine(RuleBasedStateMachine):
         self.pool.pin(ids)
         for page in ids:
             self.pins[page] = self.pins.get(page, 0) + 1
-            (self.pool.mark_clean if clean else self.pool.mark_unclean)(page)
+            self.pool.mark_clean(page) if clean else self.pool.mark_unclean([page])
 
     @rule()
     def unpin(self) -> None:

@@ -253,7 +253,7 @@ def test_victim_with_much_to_save_is_written_through_first() -> None:
     for _ in range(15):
         plan = driver.step()
     assert driver.scheduler.stats().preemptions == 1
-    assert driver.urgent <= 32
+    assert driver.urgent <= 16
     driver.run()
     answers(driver, batch, critical)
 

@@ -41,6 +41,9 @@ class LowerTiers:
             places.append(where)
         return Lookup(places)
 
+    def missing(self, pages: Sequence[bytes], tenant: str) -> list[int]:
+        return [i for i, page in enumerate(pages) if not self.lookup([page], tenant).pages]
+
     def used(self, pages: Sequence[bytes], retention: str) -> None:
         for page in pages:
             if page in self.host:

@@ -30,6 +30,9 @@ class MoveBenchOptions:
     """Print the report as JSON."""
 
 
+RANDOM = "random"
+_ANSWER_ROOM = 128
+"""Tokens of context beside the victim's prompt."""
 _MOVE = MoveBenchOptions()
 Counts = Annotated[tuple[Positive, ...], Parameter(consume_multiple=True)]
 
@@ -46,7 +49,7 @@ def preempt(
     Parameters
     ----------
     model
-        As for forebay serve.
+        As for forebay serve; or "random", a tiny model of random weights whose context is as long as is asked for.
     victim
         Lengths of the preempted sequence, in tokens.
     rounds
@@ -54,8 +57,8 @@ def preempt(
     """
     from forebay.bench.tiers import measure_preemption
 
-    with console.stages("starting the engine") as report:
-        base = _options(model, options, max_running=1, target_itl_s=60.0)
+    with _folder() as folder, console.stages("starting the engine") as report:
+        base = _options(_model(model, folder, max(victim)), options, max_running=1, target_itl_s=60.0)
         figures = _measured(lambda: measure_preemption(base, victim, rounds, report))
     rows = {"all": figures["preempt_ms"], **figures["by_victim_tokens"]}
     lines = ["Preempting a decoding sequence, by its tokens:"]
@@ -139,6 +142,16 @@ def trace_replay(*, trace: Path, pages: Positive = 1_600_000, curve: Counts = ()
         for at in (figures, *figures["curve"])
     ]
     return _say(figures, lines, as_json=json)
+
+
+def _model(model: str, folder: str, tokens: int) -> str:
+    """The model to load; a random one is made in `folder`, with a context for a victim of so many tokens."""
+    if model != RANDOM:
+        return model
+    from forebay.bench.random_model import write_random_model
+
+    write_random_model(Path(folder), tokens + _ANSWER_ROOM)
+    return folder
 
 
 def _folder() -> tempfile.TemporaryDirectory[str]:

@@ -60,6 +60,10 @@ class PageMoves:
         """Where the leading ones of these pages are."""
         return self._tiers.lookup(pages, tenant)
 
+    def missing(self, pages: Sequence[bytes], tenant: str) -> list[int]:
+        """The places in `pages` of those that no tier below has."""
+        return self._tiers.missing(pages, tenant)
+
     def room(self) -> int:
         """How many pages could be saved now."""
         return self._tiers.room()

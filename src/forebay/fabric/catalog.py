@@ -128,13 +128,13 @@ class Catalog:
                 self._touched[ref.id] = record
                 self._order.rescore(ref.id, self._score(record))
 
-    def pin(self, pages: Iterable[bytes]) -> None:
+    def pin(self, pages: Sequence[bytes]) -> None:
         """Keep these pages, and those of them that come later, until `unpin`."""
         with self._lock:
+            pins = self._pins
             for page in pages:
-                self._pins[page] = self._pins.get(page, 0) + 1
-                if page in self._records:
-                    self._order.hold(page)
+                pins[page] = pins.get(page, 0) + 1
+            self._order.hold_all(page for page in pages if page in self._records)
 
     def unpin(self, pages: Iterable[bytes]) -> None:
         """Take back one pin of each. Raises KeyError for a page that has none."""

@@ -97,11 +97,15 @@ class DiskStore:
         """DISK or MISS; a page of another tenant, or one past its time, is a miss."""
         return Where.MISS if self._catalog.get(page, tenant, now) is None else Where.DISK
 
+    def lacking(self, pages: Iterable[bytes]) -> list[bytes]:
+        """Those of these pages that are not here, whoever's they are."""
+        return [page for page in pages if page not in self._catalog]
+
     def used(self, pages: Iterable[bytes], retention: str, now: float) -> None:
         """A request of this class uses these pages; written down at the next `sweep`."""
         self._catalog.used(pages, retention, now)
 
-    def pin(self, pages: Iterable[bytes]) -> None:
+    def pin(self, pages: Sequence[bytes]) -> None:
         """Keep these pages, and those of them that come later, until `unpin`. Pins end with the process."""
         self._catalog.pin(pages)
 

@@ -1,24 +1,24 @@
-"""The host tier: pages in fixed slots of shared memory. It keeps book and hands out leases; threads elsewhere copy.
+"""The host tier: pages in fixed slots of shared memory. It hands out leases; threads elsewhere copy.
 
-The lock is held for book-keeping only, never while bytes move, so the step loop may call everything here.
+The lock is held for book-keeping only (`PoolBook`), never while bytes move, so the step loop may call everything here.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 
 from forebay.fabric.lease import Lease, Reservation
 from forebay.fabric.memory import HostMemory
 from forebay.fabric.metrics import Metrics, PoolGauges
+from forebay.fabric.pool_book import PoolBook
 from forebay.fabric.slots import SlotPage, Slots
-from forebay.kv.quota import Quotas, Usage
+from forebay.kv.quota import Quotas
 from forebay.kv.retention import RetentionPolicy
 from forebay.kv.tiers import PageRef, Where
-from forebay.kv.value import ValueOrder, Worth
+from forebay.kv.value import Worth
 
 log = logging.getLogger(__name__)
 
@@ -46,14 +46,10 @@ class HostPool:
         self.path = self._slots.path
         """Where other processes of this user map the pool (`PoolReader`)."""
         self._metrics = metrics
-        self._worth = worth or Worth(half_life_s=60.0)
-        self._retention = retention or RetentionPolicy()
-        self._usage = Usage(quotas or Quotas())
         self._lock = threading.Lock()
-        self._pages: dict[bytes, SlotPage] = {}
-        self._order = ValueOrder()
-        self._pins: dict[bytes, int] = {}
-        self._dirty: OrderedDict[bytes, None] = OrderedDict()
+        worth = worth or Worth(half_life_s=60.0)
+        self._book = PoolBook(worth, retention or RetentionPolicy(), quotas or Quotas(), page_bytes)
+        self._pages = self._book.pages
 
     def where(self, page: bytes, tenant: str) -> Where:
         """HOST, LOADING or MISS; a page of another tenant is a miss."""
@@ -62,10 +58,10 @@ class HostPool:
             return Where.MISS
         return Where.HOST if found.pending.done else Where.LOADING
 
-    def tenant_of(self, page: bytes) -> str | None:
-        """Whose page it is; None when it is not here."""
-        found = self._pages.get(page)
-        return None if found is None else found.ref.tenant
+    def missing(self, pages: Sequence[bytes], tenant: str) -> list[int]:
+        """The places in `pages` of those that this tenant has not here (nor on their way to here)."""
+        found = map(self._pages.get, pages)
+        return [i for i, page in enumerate(found) if page is None or page.ref.tenant != tenant]
 
     def reserve(self, ref: PageRef, now: float, *, clean: bool = False) -> Reservation | None:
         """Room for a new page, made by evicting less valuable ones if need be; None when it is here already or nothing
@@ -77,12 +73,9 @@ class HostPool:
             slot = self._free_slot()
             if slot is None:
                 return None
-            page = self._pages[ref.id] = SlotPage(ref, slot, now, clean=clean)
-            self._order.add(ref.id, ref.parent, ref.tenant, self._score(page))
-            if not clean:
-                self._hold_pins(page)
-            self._order.hold(ref.id)
-            self._usage.change(ref.tenant, self.page_bytes)
+            page = SlotPage(ref, slot, now, clean=clean)
+            self._book.add(page)
+            self._book.order.hold(ref.id)
         return Reservation(ref, self._slots.memory(slot), partial(self._commit, page), partial(self._abandon, page))
 
     def lease(self, page: bytes, tenant: str) -> Lease | None:
@@ -95,70 +88,42 @@ class HostPool:
         """A request of this retention class uses these pages: they are worth more, and stay for the longer class."""
         with self._lock:
             for found in filter(None, map(self._pages.get, pages)):
-                found.last_use, found.uses = now, found.uses + 1
-                self._order.rescore(found.ref.id, self._score(found))
-                self._keep_for(found, retention)
-                self._note(found)
+                self._book.used(found, retention, now)
 
-    def pin(self, pages: Iterable[bytes]) -> None:
+    def pin(self, pages: Sequence[bytes]) -> None:
         """Keep these pages, here or on disk, until `unpin`; ones that come later included. Pins count."""
         with self._lock:
-            for page in pages:
-                self._pins[page] = self._pins.get(page, 0) + 1
-                found = self._pages.get(page)
-                if found is not None:
-                    self._note(found)
-                    if not found.clean:
-                        self._order.hold(page)
+            self._book.pin(pages)
 
-    def unpin(self, pages: Iterable[bytes]) -> None:
+    def unpin(self, pages: Sequence[bytes]) -> None:
         """Take back one pin of each. Raises KeyError for a page that has none."""
         with self._lock:
-            for page in pages:
-                self._pins[page] -= 1
-                if not self._pins[page]:
-                    del self._pins[page]
-                found = self._pages.get(page)
-                if found is not None:
-                    self._note(found)
-                    if not found.clean:
-                        self._order.release(page)
+            self._book.unpin(pages)
 
     def room(self) -> int:
         """How many pages could be reserved now: free slots, and slots of pages that may go."""
         with self._lock:
-            return self._slots.free + len(self._pages) - self._order.held
+            return self._slots.free + self._book.may_go
 
     def take_dirty(self, limit: int) -> list[Lease]:
         """Up to `limit` pages that should be on disk, oldest request first, leased for the copy."""
         with self._lock:
-            pages = [self._dirty.popitem(last=False)[0] for _ in range(min(limit, len(self._dirty)))]
-            return [self._lease(self._pages[page]) for page in pages]
+            return [self._lease(page) for page in self._book.take_dirty(limit)]
 
     def mark_clean(self, page: bytes) -> None:
         """The page is on disk now."""
         with self._lock:
-            found = self._pages.get(page)
-            if found is not None and not found.clean:
-                for _ in range(self._pins.get(page, 0)):
-                    self._order.release(page)
-                found.clean = True
+            self._book.mark_clean(page)
 
-    def mark_unclean(self, page: bytes) -> None:
-        """The page is on disk no longer; a pin holds it here again, and its class may send it there again."""
+    def mark_unclean(self, pages: Iterable[bytes]) -> None:
+        """These pages are on disk no longer; pins hold them here again, and their class may send them there again."""
         with self._lock:
-            found = self._pages.get(page)
-            if found is not None and found.clean:
-                found.clean = False
-                self._hold_pins(found)
-                self._queue_for_disk(found)
+            self._book.mark_unclean(pages)
 
     def spill_pinned(self) -> int:
         """Ask for a copy on disk of every pinned page, so that their memory may go; returns how many there are."""
         with self._lock:
-            wanted = [page for page in self._pins if (found := self._pages.get(page)) and self._spillable(found)]
-            self._dirty.update(dict.fromkeys(wanted))
-            return len(wanted)
+            return self._book.queue_pinned()
 
     def drop(self, page: bytes) -> None:
         """Take a page out, whatever holds it: its bytes are wrong. Leases of it stay valid until their end."""
@@ -170,79 +135,51 @@ class HostPool:
     def clear(self) -> None:
         """Take out every page that nobody pins or leases."""
         with self._lock:
-            for found in list(self._pages.values()):
-                if not found.leases and found.pending.done and found.ref.id not in self._pins:
-                    self._remove(found)
+            pins = self._book.pins
+            for found in self._book.choose(lambda p: not p.leases and p.pending.done and p.ref.id not in pins):
+                self._remove(found)
 
     def gauges(self) -> PoolGauges:
         """Counts as of now."""
         with self._lock:
-            pinned = sum(page in self._pins for page in self._pages)
-            used = self.slots - self._slots.free
-            return PoolGauges(self.page_bytes, self.slots, used, pinned, len(self._dirty))
+            book, used = self._book, self.slots - self._slots.free
+            return PoolGauges(self.page_bytes, self.slots, used, book.pinned, len(book.dirty), book.held_by_tenants())
 
     def pages(self) -> list[tuple[bytes, str]]:
         """Id and tenant of every page that can be read now."""
         with self._lock:
-            return [(found.ref.id, found.ref.tenant) for found in self._pages.values() if found.pending.done]
+            return [(found.ref.id, found.ref.tenant) for found in self._book.choose(lambda page: page.pending.done)]
 
     def check(self) -> list[str]:
         """Recount slots, holds and bytes; empty when all is well."""
         with self._lock:
-            found = self._slots.check([page.slot for page in self._pages.values()])
-            if len(self._order) != len(self._pages):
-                found.append(f"{len(self._order)} pages are ordered, {len(self._pages)} are here")
-            held = sum(self._usage.held(tenant) for tenant in {page.ref.tenant for page in self._pages.values()})
-            if held != len(self._pages) * self.page_bytes:
-                found.append(f"tenants are charged {held} bytes for {len(self._pages)} pages")
-            return found
+            return self._slots.check([page.slot for page in self._pages.values()]) + self._book.problems()
 
     def close(self) -> None:
         """Give the memory back. Leases must have ended."""
         self._slots.close()
 
-    def _note(self, page: SlotPage) -> None:
-        pins = self._pins.get(page.ref.id, 0)
-        self._slots.note(page.slot, last_use=page.last_use, uses=page.uses, pins=pins, retention=page.ref.retention)
-
-    def _score(self, page: SlotPage) -> float:
-        return self._worth.score(page.last_use, page.uses, page.ref.end, self.page_bytes)
-
-    def _spillable(self, page: SlotPage) -> bool:
-        return page.pending.done and not page.clean
-
-    def _keep_for(self, page: SlotPage, retention: str) -> None:
-        kept = self._retention.longer(page.ref.retention, retention)
-        if kept != page.ref.retention:
-            ref = page.ref
-            page.ref = PageRef(ref.id, ref.parent, ref.tenant, kept, ref.end)
-            self._queue_for_disk(page)
-
     def _within_quota(self, tenant: str) -> bool:
-        while self._usage.excess(tenant, self.page_bytes) > 0:
-            victim = self._order.least(tenant)
+        while self._book.over_quota(tenant):
+            victim = self._book.least(tenant)
             if victim is None:
                 return False
-            self._remove(self._pages[victim])
+            self._remove(victim)
             self._metrics.count(evicted_host_quota=1)
         return True
 
     def _free_slot(self) -> int | None:
         if not self._slots.free:
-            victim = self._order.least()
+            victim = self._book.least()
             if victim is None:
                 return None
-            self._remove(self._pages[victim])
+            self._remove(victim)
             self._metrics.count(evicted_host_room=1)
         return self._slots.take()
 
-    def _hold_pins(self, page: SlotPage) -> None:
-        for _ in range(self._pins.get(page.ref.id, 0)):
-            self._order.hold(page.ref.id)
-
     def _lease(self, page: SlotPage) -> Lease:
         page.leases += 1
-        self._order.hold(page.ref.id)
+        self._book.order.hold(page.ref.id)
         pending = None if page.pending.done else page.pending
         end = partial(self._end_lease, page)
         return Lease(
@@ -253,7 +190,7 @@ class HostPool:
         with self._lock:
             page.leases -= 1
             if not page.gone:
-                self._order.release(page.ref.id)
+                self._book.order.release(page.ref.id)
             elif not page.leases and page.pending.done:
                 self._slots.give_back(page.slot)
 
@@ -264,14 +201,9 @@ class HostPool:
             if page.gone:
                 self._give_back(page)
                 return
-            self._order.release(page.ref.id)
-            self._note(page)
+            self._book.order.release(page.ref.id)
             self._slots.publish(page.slot, page.ref, checksum)
-            self._queue_for_disk(page)
-
-    def _queue_for_disk(self, page: SlotPage) -> None:
-        if self._spillable(page) and self._retention.stored(page.ref.retention):
-            self._dirty[page.ref.id] = None
+            self._book.queue_for_disk(page)
 
     def _abandon(self, page: SlotPage) -> None:
         with self._lock:
@@ -283,10 +215,7 @@ class HostPool:
 
     def _remove(self, page: SlotPage) -> None:
         page.gone = True
-        del self._pages[page.ref.id]
-        self._order.remove(page.ref.id)
-        self._dirty.pop(page.ref.id, None)
-        self._usage.change(page.ref.tenant, -self.page_bytes)
+        self._book.remove(page)
         self._slots.hide(page.slot)
         self._give_back(page)
 

@@ -59,6 +59,7 @@ class PoolGauges:
     pinned: int
     dirty: int
     """Waiting to be written to disk."""
+    tenant_bytes: dict[str, int]
 
 
 class Metrics:

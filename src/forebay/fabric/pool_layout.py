@@ -12,7 +12,7 @@ import numpy.typing as npt
 from forebay.core.errors import ConfigError
 
 MAGIC = b"FOREBAYP"
-VERSION = 1
+VERSION = 2
 ALIGNMENT = 4096
 
 HEADER = np.dtype(
@@ -28,12 +28,8 @@ HEADER = np.dtype(
 ROW = np.dtype(
     [
         ("state", "<u4"),
-        ("pins", "<u4"),
         ("id", "V32"),
         ("checksum", "V16"),
-        ("last_use", "<f8"),
-        ("uses", "<u4"),
-        ("retention", "S16"),
         ("tenant", "V32"),
     ]
 )

@@ -31,7 +31,10 @@ class StorageTier(Protocol):
     def used(self, pages: Iterable[bytes], retention: str, now: float) -> None:
         """A request of this retention class uses these pages."""
 
-    def pin(self, pages: Iterable[bytes]) -> None:
+    def lacking(self, pages: Iterable[bytes]) -> list[bytes]:
+        """Those of these pages that are not here, whoever's they are."""
+
+    def pin(self, pages: Sequence[bytes]) -> None:
         """Keep these pages, and those of them that come later, until `unpin`."""
 
     def unpin(self, pages: Iterable[bytes]) -> None:

@@ -66,13 +66,7 @@ class Slots:
         """The slot holds this page, complete."""
         row = self._table[slot]
         row["id"], row["checksum"], row["tenant"] = ref.id, checksum, blake3(ref.tenant.encode()).digest()
-        row["retention"] = ref.retention.encode()
         row["state"] = READY
-
-    def note(self, slot: int, *, last_use: float, uses: int, pins: int, retention: str) -> None:
-        """What is known of the page, for tools."""
-        row = self._table[slot]
-        row["last_use"], row["uses"], row["pins"], row["retention"] = last_use, uses, pins, retention.encode()
 
     def hide(self, slot: int) -> None:
         """The slot's page is gone."""

@@ -91,7 +91,7 @@ class KvTiers:
             self._clock(),
             retention=self.retention,
             quotas=config.disk_quotas,
-            on_drop=self._pool.mark_unclean,
+            on_drop=lambda page: self._pool.mark_unclean([page]),
         )
 
     def lookup(self, pages: Iterable[bytes], tenant: str) -> Lookup:
@@ -105,6 +105,14 @@ class KvTiers:
                 break
             places.append(place)
         return Lookup(places)
+
+    def missing(self, pages: Sequence[bytes], tenant: str) -> list[int]:
+        """The places in `pages` of those that this tenant has in no tier."""
+        places = self._pool.missing(pages, tenant)
+        if self._disk is None:
+            return places
+        now = self._clock()
+        return [i for i in places if self._disk.where(pages[i], tenant, now) is Where.MISS]
 
     def save(self, ref: PageRef, address: int, tag: int) -> bool:
         """Write a full page through to the host pool, and to disk if its class says so, in the background.
@@ -160,10 +168,7 @@ class KvTiers:
         """Pages of a live request: at least one tier below keeps each of them until `unpin`. Pins count."""
         if self._disk is not None:
             self._disk.pin(pages)
-            now = self._clock()
-            for page, tenant in ((page, self._pool.tenant_of(page)) for page in pages):
-                if tenant is not None and self._disk.where(page, tenant, now) is Where.MISS:
-                    self._pool.mark_unclean(page)
+            self._pool.mark_unclean(self._disk.lacking(pages))
         self._pool.pin(pages)
 
     def unpin(self, pages: Sequence[bytes]) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from operator import eq
 
 from forebay.kv.identity import PAGE_TOKENS
 from forebay.kv.pages import PagePool
@@ -189,8 +190,8 @@ class KvBook:
 
     def release(self, pages: SequencePages) -> None:
         """The sequence gives up all its pages, last first; registered ones stay cached while there is room."""
-        for number in reversed(pages.numbers):
-            self._pool.release(number)
+        self._pool.release_all(reversed(pages.numbers))
+        pages.hits = max(pages.hits, pages.registered)
         pages.numbers.clear()
         pages.registered = 0
         self._holding.pop(pages, None)
@@ -200,11 +201,11 @@ class KvBook:
 
         Adds its holds to `seen`; takes nothing away. O(pages of the sequence).
         """
-        freed = 0
-        for number in pages.numbers:
-            seen[number] += 1
-            freed += seen[number] == self._pool.holders[number] and not self._pool.pinned(number)
-        return freed
+        numbers, holders = pages.numbers, self._pool.holders
+        seen.update(numbers)
+        freed = sum(map(eq, map(seen.__getitem__, numbers), map(holders.__getitem__, numbers)))
+        kept = self._pool.pinned_numbers().intersection(numbers)
+        return int(freed) - sum(seen[number] == holders[number] for number in kept)
 
     def check(self) -> list[str]:
         """Recount everything: each page in one state, holders as many as sequences hold it, ids consistent. Empty

@@ -53,6 +53,9 @@ class Below(Protocol):
     def lookup(self, pages: Sequence[bytes], tenant: str) -> Lookup:
         """Where the leading ones of these pages are."""
 
+    def missing(self, pages: Sequence[bytes], tenant: str) -> list[int]:
+        """The places in `pages` of those that no tier below has."""
+
     def used(self, pages: Sequence[bytes], retention: str) -> None:
         """A request of this retention class goes on from these pages: they are worth more."""
 

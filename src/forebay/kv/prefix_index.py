@@ -8,7 +8,8 @@ class PrefixIndex:
 
     def __init__(self) -> None:
         self._numbers: dict[bytes, int] = {}
-        self._names: dict[int, tuple[bytes, bytes]] = {}
+        self.names: dict[int, tuple[bytes, bytes]] = {}
+        """Of each registered page its id and its parent's; changed here only."""
         self._children: dict[bytes, set[int]] = {}
 
     def __len__(self) -> int:
@@ -24,20 +25,20 @@ class PrefixIndex:
 
     def has_number(self, number: int) -> bool:
         """Whether the page is registered."""
-        return number in self._names
+        return number in self.names
 
     def add(self, page: bytes, parent: bytes, number: int) -> None:
         """Register a page under its id. Raises ValueError when either is registered already."""
-        if page in self._numbers or number in self._names:
+        if page in self._numbers or number in self.names:
             raise ValueError(f"page {number} or its id is registered already")
         self._numbers[page] = number
-        self._names[number] = (page, parent)
+        self.names[number] = (page, parent)
         self._children.setdefault(parent, set()).add(number)
 
     def drop(self, number: int) -> set[int]:
         """Forget a registered page; returns the registered pages that follow it. Raises KeyError for one that is not
         registered."""
-        page, parent = self._names.pop(number)
+        page, parent = self.names.pop(number)
         del self._numbers[page]
         siblings = self._children[parent]
         siblings.discard(number)
@@ -48,13 +49,13 @@ class PrefixIndex:
     def problems(self, roots: set[bytes]) -> list[str]:
         """Entries that disagree, and pages that can't be reached because their parent is gone."""
         found = []
-        for number, (page, parent) in self._names.items():
+        for number, (page, parent) in self.names.items():
             if self._numbers.get(page) != number:
                 found.append(f"page {number} is registered under an id that leads elsewhere")
             if parent not in self._numbers and parent not in roots:
                 found.append(f"page {number} is registered, but its parent is not")
-        if sum(map(len, self._children.values())) != len(self._names):
+        if sum(map(len, self._children.values())) != len(self.names):
             found.append("the pages that follow one another are not those that are registered")
-        if len(self._names) != len(self._numbers):
-            found.append(f"{len(self._numbers)} ids are registered for {len(self._names)} pages")
+        if len(self.names) != len(self._numbers):
+            found.append(f"{len(self._numbers)} ids are registered for {len(self.names)} pages")
         return found

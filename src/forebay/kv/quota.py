@@ -30,6 +30,10 @@ class Usage:
         """Bytes of this tenant."""
         return self._held.get(tenant, 0)
 
+    def by_tenant(self) -> dict[str, int]:
+        """Bytes of every tenant that holds any."""
+        return dict(self._held)
+
     def change(self, tenant: str, amount: int) -> None:
         """The tenant holds `amount` bytes more (or fewer)."""
         held = self.held(tenant) + amount

@@ -8,7 +8,7 @@ be written as a time, `last use + half-life * log2(weight)`, which needs no upda
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import log2
 
@@ -86,14 +86,31 @@ class ValueOrder:
         self.held += not entry.holds
         entry.holds += 1
 
+    def hold_all(self, pages: Iterable[bytes]) -> None:
+        """`hold` for each."""
+        entries = self._entries
+        for page in pages:
+            entry = entries[page]
+            if not entry.holds:
+                self.held += 1
+            entry.holds += 1
+
+    def release_all(self, pages: Iterable[bytes]) -> None:
+        """`release` for each."""
+        entries, children = self._entries, self._children
+        for page in pages:
+            entry = entries[page]
+            if not entry.holds:
+                raise ValueError(f"page {page.hex()} is not held")
+            entry.holds -= 1
+            if not entry.holds:
+                self.held -= 1
+                if page not in children:
+                    self._queue(page)
+
     def release(self, page: bytes) -> None:
         """One hold less. Raises ValueError when there is none."""
-        entry = self._entries[page]
-        if not entry.holds:
-            raise ValueError(f"page {page.hex()} is not held")
-        entry.holds -= 1
-        self.held -= not entry.holds
-        self._queue(page)
+        self.release_all([page])
 
     def remove(self, page: bytes) -> None:
         """The page is gone, whether it was free to go or not."""

@@ -10,7 +10,7 @@ from forebay.scheduling.draft import Draft
 from forebay.scheduling.sequence import Sequence
 from forebay.scheduling.state import State
 
-_URGENT_MOST = 32
+_URGENT_MOST = 16
 """Pages that may be copied down before a step; what is more is written through first, and the asker waits for it."""
 
 

@@ -123,12 +123,8 @@ class Tiering:
     def unsaved(self, sequence: Sequence) -> list[Save]:
         """What must be copied down so that the sequence can leave the device and lose nothing, first pages first."""
         pages, ids = sequence.pages, sequence.pages.ids[: sequence.pages.registered]
-        saves: list[Save] = []
-        at = 0
-        while (at := at + self.below.lookup(ids[at:], sequence.tenant).pages) < len(ids):
-            if ids[at] not in self._writing:
-                saves.append(Save(self._ref(sequence, at), pages.numbers[at]))
-            at += 1
+        missing = self.below.missing(ids, sequence.tenant)
+        saves = [Save(self._ref(sequence, at), pages.numbers[at]) for at in missing if ids[at] not in self._writing]
         tail = self._tail(sequence, sequence.computed)
         if tail is not None and len(ids) == sequence.computed // PAGE_TOKENS:
             saves.append(Save(tail, pages.numbers[len(ids)]))
