@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
+from functools import partial
 from itertools import product
 from typing import Final, Protocol, cast
 
@@ -18,8 +19,12 @@ from forebay.recipe.jinja.template import JinjaTemplate
 from forebay.recipe.jinja.verify import verify
 from forebay.recipe.pieces import Control, Piece, Text, Words
 from forebay.recipe.templates.chatml import ChatML
+from forebay.recipe.templates.gemma import Gemma
 from forebay.recipe.templates.instruct import STYLES, Instruct
 from forebay.recipe.templates.llama3 import Llama3
+from forebay.recipe.templates.mistral import Mistral
+from forebay.recipe.templates.mistral_styles import STYLES as MISTRAL_STYLES
+from forebay.recipe.templates.phi import Phi3, Phi4
 from forebay.recipe.templates.qwen3 import Qwen3
 from forebay.recipe.vocabulary import TokenizerParts, Vocabulary
 
@@ -141,6 +146,12 @@ def _candidates(vocabulary: Vocabulary, own: ChatTemplate, now: Callable[[], dat
         lambda: Llama3.of(vocabulary, "llama3"),
         lambda: Llama3.of(vocabulary, "llama3.1", lambda: "26 Jul 2024"),
         lambda: Llama3.of(vocabulary, "llama3.2", lambda: now().strftime("%d %b %Y")),
+        *(partial(Mistral.of, vocabulary, style, lambda: _opening(own)) for style in MISTRAL_STYLES),
+        lambda: Gemma.of(vocabulary, "gemma2", takes_system=False),
+        lambda: Gemma.of(vocabulary, "gemma3", takes_system=True),
+        lambda: Phi3.of(vocabulary, "phi3", "\n"),
+        lambda: Phi3.of(vocabulary, "phi4-mini", ""),
+        lambda: Phi4.of(vocabulary),
     ]
     for make in makers:
         try:
@@ -161,3 +172,12 @@ def _default_system(own: ChatTemplate) -> str | None:
         if isinstance(piece, Words) and piece.text.startswith("system\n"):
             return piece.text.removeprefix("system\n")
     return None
+
+
+def _opening(own: ChatTemplate) -> list[Piece]:
+    """What a template of Mistral's puts before the first question of a conversation without a system message; it may
+    state the date."""
+    pieces = list(own.pieces(Conversation([Message("user", "Hi")])))
+    question = next(at for at, piece in enumerate(pieces) if isinstance(piece, Text))
+    begin = question - 1 if isinstance(pieces[question - 1], Control) else question - 2
+    return pieces[1:begin]

@@ -1,7 +1,7 @@
-"""Llama 2 and Mistral: `[INST]` question `[/INST]` answer, strictly taking turns.
+"""Llama 2 and the first Mistral: `[INST]` question `[/INST]` answer, strictly taking turns, without tools.
 
-Where `[INST]` is a control token (Mistral from v2 on) it goes in by id. In Llama 2 and Mistral v1 it is plain text,
-which a user could type; `delimiters.py` sees to it that a typed one never gives the ids of a real one.
+`[INST]` is plain text here, which a user could type; `delimiters.py` sees to it that a typed one never gives the ids of
+a real one. Where a vocabulary has it as a control token, it goes in by id.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from forebay.core.errors import InvalidRequestError
 from forebay.recipe.conversation import Conversation, Message
 from forebay.recipe.pieces import Control, Piece, Text, Words
+from forebay.recipe.templates.answers import kept_or
+from forebay.recipe.templates.refusals import check_turns, refuse_tools
 from forebay.recipe.vocabulary import Vocabulary
 
 
@@ -23,12 +24,8 @@ class SystemPlace(Enum):
     NOWHERE = "nowhere"
     FIRST = "first"
     """Before the first question."""
-    LAST = "last"
-    """Before the last question."""
     BLOCK = "block"
     """Before the first question, within <<SYS>> … <</SYS>>."""
-    OWN = "own"
-    """Between control tokens of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +49,6 @@ STYLES: Final = (
     Style("llama2", "", (" ", " "), (" ", " "), SystemPlace.BLOCK, True, True, True),
     Style("mistral-v1", " ", (" ", " "), (" ", ""), SystemPlace.FIRST),
     Style("mistral-v1", "", (" ", " "), ("", ""), SystemPlace.NOWHERE),
-    Style("mistral-v3", "", (" ", ""), (" ", ""), SystemPlace.LAST, strips_answers=True),
-    Style("mistral-v3", "", (" ", ""), (" ", ""), SystemPlace.FIRST),
-    Style("mistral-tekken", "", ("", ""), ("", ""), SystemPlace.LAST),
-    Style("mistral-v7", "", (" ", ""), (" ", ""), SystemPlace.OWN),
-    Style("mistral-v7-tekken", "", ("", ""), ("", ""), SystemPlace.OWN),
 )
 
 
@@ -69,8 +61,6 @@ class Instruct:
     eos: Control
     inst: Control | Words
     inst_end: Control | Words
-    system: Control | Words
-    system_end: Control | Words
 
     @property
     def name(self) -> str:
@@ -80,45 +70,28 @@ class Instruct:
     @classmethod
     def of(cls, vocabulary: Vocabulary, style: Style) -> Instruct:
         """Bind to a vocabulary. Raises KeyError when it lacks a token."""
-        marks = ("[INST]", "[/INST]", "[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]")
-        if style.system is SystemPlace.OWN:
-            vocabulary.control_id(marks[2])
         bos, eos = Control(vocabulary.control_id("<s>")), Control(vocabulary.control_id("</s>"))
-        return cls(style, bos, eos, *(_mark(vocabulary, mark) for mark in marks))
+        return cls(style, bos, eos, _mark(vocabulary, "[INST]"), _mark(vocabulary, "[/INST]"))
 
     def pieces(self, conversation: Conversation, *, continue_final: bool = False) -> Iterator[Piece]:
         """The conversation up to the assistant's turn; with `continue_final` its last message stays open.
 
-        Raises InvalidRequestError when questions and answers don't take turns.
+        Raises ConversationError when questions and answers don't take turns, InvalidRequestError for tools.
         """
+        refuse_tools(conversation)
         messages = list(conversation.messages)
         system = messages.pop(0) if self._takes_system(messages) else None
-        self._check(messages, len(conversation.messages) - len(messages))
+        check_turns(enumerate(messages, len(conversation.messages) - len(messages)))
         if not self.style.bos_each_turn:
             yield self.bos
-        if system is not None and self.style.system is SystemPlace.OWN:
-            yield from (self.system, Words(self.style.ask[0]), Text(system.content, system.origin), self.system_end)
-            system = None
-        asked = max((at for at, message in enumerate(messages) if message.role == "user"), default=0)
-        place = asked if self.style.system is SystemPlace.LAST else 0
         for at, message in enumerate(messages):
             if message.role == "user":
-                yield from self._question(message, system if at == place else None)
+                yield from self._question(message, system if at == 0 else None)
             else:
                 yield from self._answer(message, is_open=continue_final and at == len(messages) - 1)
 
     def _takes_system(self, messages: list[Message]) -> bool:
         return messages[0].role == "system" and self.style.system is not SystemPlace.NOWHERE
-
-    def _check(self, messages: list[Message], skipped: int) -> None:
-        for at, message in enumerate(messages):
-            expected = "assistant" if at % 2 else "user"
-            if message.role != expected:
-                raise InvalidRequestError(
-                    f"This model takes questions and answers in turns: here a message of role {expected} is due, "
-                    f"not {message.role}.",
-                    f"messages.{at + skipped}.role",
-                )
 
     def _question(self, message: Message, system: Message | None) -> Iterator[Piece]:
         if self.style.bos_each_turn:
@@ -141,10 +114,13 @@ class Instruct:
 
     def _answer(self, message: Message, *, is_open: bool) -> Iterator[Piece]:
         text = message.content.strip() if self.style.strips_answers else message.content
+        before, after = self.style.answer
         if is_open:
-            yield from (Words(self.style.answer[0]), Text(text, message.origin)) if text else ()
+            rendered = [Words(before), Text(text, message.origin)] if text else []
+            yield from kept_or(message, rendered, reasoning=False)
             return
-        yield from (Words(self.style.answer[0]), Text(text, message.origin), Words(self.style.answer[1]), self.eos)
+        yield from kept_or(message, [Words(before), Text(text, message.origin), Words(after)], reasoning=False)
+        yield self.eos
 
 
 def _mark(vocabulary: Vocabulary, spelling: str) -> Control | Words:

@@ -1,0 +1,172 @@
+"""The versions of Mistral's format as data: what `mistral.py` has to know of each.
+
+Names follow Mistral's tokenizer versions. Of one version there may be several styles: that of Mistral's own library
+(`mistral-common`), and those of Jinja templates that were published with models.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Final
+
+
+class SystemAt(Enum):
+    """Where the system message goes."""
+
+    FIRST_QUESTION = auto()
+    """Before the text of the first question."""
+    LAST_QUESTION = auto()
+    OWN = auto()
+    """Between control tokens of its own."""
+
+
+class ToolsAt(Enum):
+    """Before which question the tools are listed."""
+
+    NOWHERE = auto()
+    FIRST_QUESTION = auto()
+    LAST_QUESTION = auto()
+
+
+class CallForm(Enum):
+    """How calls are written."""
+
+    ARRAY = auto()
+    """One JSON array."""
+    NAMED_WITH_ID = auto()
+    """Each behind a token: name, id, arguments."""
+    NAMED = auto()
+    """Each behind a token: name, arguments."""
+
+
+class ResultForm(Enum):
+    """How a result is written."""
+
+    OBJECT = auto()
+    """A JSON object with the result as a value and the call's id."""
+    RAW_OBJECT = auto()
+    """The same, but with the result's text as it is, even where that is no JSON."""
+    MARKED = auto()
+    """The call's id, a token, the text."""
+    BARE = auto()
+    """The text."""
+
+
+class Trim(Enum):
+    """What is taken off an answer."""
+
+    NOTHING = auto()
+    SPACES_AT_END = auto()
+    BOTH = auto()
+    """White space at both ends."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Style:
+    """One version's differences."""
+
+    name: str
+    space: str = ""
+    """Words behind each token that opens a part: a space where the tokenizer is SentencePiece's and puts none."""
+    system: SystemAt = SystemAt.OWN
+    tools: ToolsAt = ToolsAt.LAST_QUESTION
+    calls: CallForm = CallForm.ARRAY
+    results: ResultForm = ResultForm.MARKED
+    answers: Trim = Trim.NOTHING
+    takes_turns: bool = True
+    """Questions and answers have to alternate."""
+    system_anywhere: bool = False
+    """System messages may stand between other messages; where questions and answers take turns, in an answer's
+    place."""
+    text_beside_calls: bool = True
+    """A message may have text and calls."""
+    reasoning: bool = False
+    """Answers may begin with reasoning, where the vocabulary has tokens for it."""
+
+    @property
+    def marks(self) -> list[str]:
+        """The tokens without which it can't be written."""
+        marks = ["<s>", "</s>", "[INST]", "[/INST]"]
+        if self.system is SystemAt.OWN:
+            marks += ["[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]"]
+        if self.tools is not ToolsAt.NOWHERE:
+            marks += ["[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]", "[TOOL_CALLS]", "[TOOL_RESULTS]", "[/TOOL_RESULTS]"]
+            marks += ["[TOOL_CONTENT]"] if self.results is ResultForm.MARKED else []
+            marks += ["[ARGS]"] if self.calls is not CallForm.ARRAY else []
+            marks += ["[CALL_ID]"] if self.calls is CallForm.NAMED_WITH_ID else []
+        return marks
+
+
+def _v3(name: str, space: str) -> tuple[Style, ...]:
+    """v3 as mistral-common writes it, as Jinja templates with tools do, and as those without."""
+    own = Style(
+        name=name,
+        space=space,
+        system=SystemAt.LAST_QUESTION,
+        results=ResultForm.OBJECT,
+        answers=Trim.SPACES_AT_END,
+        text_beside_calls=False,
+    )
+    trims = (Trim.NOTHING, Trim.BOTH)
+    places = (SystemAt.LAST_QUESTION, SystemAt.FIRST_QUESTION)
+    return (
+        own,
+        *(
+            Style(
+                name=name,
+                space=space,
+                system=place,
+                tools=tools,
+                results=ResultForm.RAW_OBJECT,
+                answers=trim,
+                text_beside_calls=False,
+            )
+            for tools in (ToolsAt.LAST_QUESTION, ToolsAt.NOWHERE)
+            for place in places
+            for trim in trims
+        ),
+    )
+
+
+STYLES: Final = (
+    *_v3("mistral-v3-tekken", ""),
+    *_v3("mistral-v3", " "),
+    Style(name="mistral-v7-tekken", answers=Trim.SPACES_AT_END, system_anywhere=True),
+    Style(name="mistral-v7", space=" ", answers=Trim.SPACES_AT_END, system_anywhere=True),
+    Style(name="mistral-v7-tekken", tools=ToolsAt.NOWHERE, takes_turns=False, system_anywhere=True),
+    Style(name="mistral-v7", space=" ", tools=ToolsAt.NOWHERE, takes_turns=False, system_anywhere=True),
+    Style(
+        name="mistral-v11",
+        calls=CallForm.NAMED_WITH_ID,
+        answers=Trim.SPACES_AT_END,
+        system_anywhere=True,
+    ),
+    Style(name="mistral-v11", calls=CallForm.NAMED_WITH_ID, system_anywhere=True, text_beside_calls=False),
+    Style(
+        name="mistral-v13",
+        tools=ToolsAt.FIRST_QUESTION,
+        calls=CallForm.NAMED,
+        results=ResultForm.BARE,
+        answers=Trim.SPACES_AT_END,
+        system_anywhere=True,
+        reasoning=True,
+    ),
+    Style(
+        name="mistral-v13",
+        tools=ToolsAt.FIRST_QUESTION,
+        calls=CallForm.NAMED,
+        results=ResultForm.BARE,
+        reasoning=True,
+    ),
+    Style(
+        name="mistral-v13",
+        tools=ToolsAt.FIRST_QUESTION,
+        calls=CallForm.NAMED,
+        results=ResultForm.BARE,
+        takes_turns=False,
+        system_anywhere=True,
+        reasoning=True,
+    ),
+)
+"""Tried in this order."""

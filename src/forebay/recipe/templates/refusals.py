@@ -1,0 +1,42 @@
+"""What a typed template says when a conversation asks for something that the model's format doesn't have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from forebay.core.errors import ConversationError, InvalidRequestError
+from forebay.recipe.conversation import Conversation, Message
+
+
+def refuse_tools(conversation: Conversation) -> None:
+    """Raise InvalidRequestError when tools, calls or results are there."""
+    said = "This model's chat template has no place for tools."
+    if conversation.tools:
+        raise InvalidRequestError(said, "tools")
+    for index, message in enumerate(conversation.messages):
+        if message.calls:
+            raise InvalidRequestError(said, f"messages.{index}.tool_calls")
+        if message.role == "tool":
+            raise InvalidRequestError(said, f"messages.{index}.role")
+
+
+def check_turns(turns: Iterable[tuple[int, Message]], *, system: bool = False) -> None:
+    """Raise ConversationError when questions and answers don't take turns. Results, and messages that are calls, are
+    not counted.
+
+    Args:
+        turns: the messages, without a first system message, with their places in the conversation.
+        system: whether further system messages may stand in the place of answers, as a published template has it.
+    """
+    count = 0
+    for index, message in turns:
+        if message.role == "tool" or message.calls:
+            continue
+        due = "assistant" if count % 2 else "user"
+        if message.role != due and not (system and message.role == "system" and due == "assistant"):
+            raise ConversationError(
+                f"This model takes questions and answers in turns: here a message of role {due} is due, "
+                f"not {message.role}.",
+                ("messages", index, "role"),
+            )
+        count += 1
