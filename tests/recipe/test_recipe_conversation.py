@@ -6,8 +6,13 @@ import pytest
 from tests.recipe.families import Family, talk
 
 from forebay.core.errors import InvalidRequestError
-from forebay.recipe import Conversation, Message, Recipe
+from forebay.recipe import Conversation, Message, Recipe, ToolSpec
 from forebay.recipe.conversation import MAX_MESSAGES
+
+_DEEP: dict[str, object] = {}
+for _ in range(80):
+    _DEEP = {"a": _DEEP}
+_DEEP_PARAM = "tools.0.function.parameters" + ".a" * 64
 
 
 @pytest.mark.parametrize(
@@ -15,7 +20,20 @@ from forebay.recipe.conversation import MAX_MESSAGES
     [
         (Conversation([]), False, "no message", "messages"),
         (talk(("user", "Hi"), ("king", "x")), False, "'king' is not a role", "messages.1.role"),
-        (talk(("user", "Hi"), ("tool", "x"), ("user", "y")), False, "Tool messages", "messages.1.role"),
+        (
+            Conversation([Message("user", "Hi", reasoning="x")]),
+            False,
+            "Only an assistant",
+            "messages.0.reasoning_content",
+        ),
+        (Conversation([Message("user", "Hi", call_id="x")]), False, "answer a call", "messages.0.tool_call_id"),
+        (
+            Conversation([Message("user", "Hi")], [ToolSpec("f", "\ud800")]),
+            False,
+            "surrogate",
+            "tools.0.function.description",
+        ),
+        (Conversation([Message("user", "Hi")], [ToolSpec("f", "", _DEEP)]), False, "nested more than", _DEEP_PARAM),
         (talk(("user", "Hi"), ("assistant", "x")), False, "nothing to answer", "messages.1.role"),
         (talk(("system", "Hi")), False, "nothing to answer", "messages.0.role"),
         (talk(("user", "Hi")), True, "can be continued", "messages.0.role"),
@@ -29,23 +47,6 @@ def test_refused_for_every_model(
     for name in ("chatml", "phi3"):
         with pytest.raises(InvalidRequestError, match=said) as caught:
             built[name].recipe.encode_chat(conversation, continue_final=continued)
-        assert caught.value.param == param
-
-
-@pytest.mark.parametrize(
-    ("conversation", "param"),
-    [
-        (talk(("user", "a"), ("user", "b")), "messages.1.role"),
-        (talk(("system", "s"), ("assistant", "a"), ("user", "b")), "messages.1.role"),
-        (talk(("user", "a"), ("system", "s"), ("user", "b")), "messages.1.role"),
-    ],
-)
-def test_models_that_take_turns_say_whose_turn_it_is(
-    built: dict[str, Family], conversation: Conversation, param: str
-) -> None:
-    for name in ("llama2", "mistral-v3", "mistral-tekken"):
-        with pytest.raises(InvalidRequestError, match="is due") as caught:
-            built[name].recipe.encode_chat(conversation)
         assert caught.value.param == param
 
 

@@ -6,6 +6,8 @@ traceback, since it may be shown to a client.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 class ForebayError(Exception):
     """Base of all errors that Forebay raises on purpose."""
@@ -31,6 +33,33 @@ class ContextLengthError(InvalidRequestError):
         )
         self.prompt_tokens = prompt_tokens
         self.max_model_len = max_model_len
+
+
+class ConversationError(InvalidRequestError):
+    """A well-formed conversation that can't be served as it is: its roles are out of order, or, where markers are
+    refused, a text holds one. HTTP: 422.
+
+    `path` leads to the place in the terms of Chat Completions (`"messages", 3, "content"`), `offset` counts characters
+    of the string there, `marker` is what was found.
+    """
+
+    def __init__(
+        self, message: str, path: Sequence[str | int], *, offset: int | None = None, marker: str | None = None
+    ) -> None:
+        super().__init__(message, ".".join(map(str, path)))
+        self.path = tuple(path)
+        self.offset = offset
+        self.marker = marker
+
+    @property
+    def pointer(self) -> str:
+        """The place as a JSON pointer, `/messages/3/content`."""
+        return json_pointer(self.path)
+
+
+def json_pointer(path: Sequence[str | int]) -> str:
+    """A path of keys and indexes as RFC 6901 writes it."""
+    return "".join("/" + str(step).replace("~", "~0").replace("/", "~1") for step in path)
 
 
 class OverloadedError(ForebayError):

@@ -1,7 +1,6 @@
-"""What a chat request says, free of any protocol's JSON, and the checks that hold for every model.
+"""What a chat request says, free of any protocol's JSON, and what a message of each role may have.
 
-Not a template: which roles may follow each other is each template's own rule (`templates/`), raised with the same
-error.
+Not the order of messages: that is `order.py`.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from forebay.core.errors import InvalidRequestError
+from forebay.core.grammar import GrammarSpec
 from forebay.core.prompt import Origin
 
 Role = Literal["system", "user", "assistant", "tool"]
@@ -95,13 +95,12 @@ class Conversation(msgspec.Struct, frozen=True):
     default."""
     effort: Effort | None = None
     """How much to reason, for templates that have such a line; None leaves the template's default."""
+    answer_format: GrammarSpec | None = None
+    """What the answer is held to, for templates that say so in words; others leave it to the grammar."""
 
 
-def check_conversation(conversation: Conversation, *, continue_final: bool) -> None:
-    """Raise InvalidRequestError, with the field to blame, for what no template can serve.
-
-    The last message has to be the one to answer, or with `continue_final` the assistant's own beginning.
-    """
+def check_fields(conversation: Conversation) -> None:
+    """Raise InvalidRequestError, with the field to blame, for what no template can serve."""
     messages = conversation.messages
     if not messages:
         raise InvalidRequestError("The conversation has no message; send at least one.", "messages")
@@ -111,27 +110,15 @@ def check_conversation(conversation: Conversation, *, continue_final: bool) -> N
         )
     for index, message in enumerate(messages):
         _check_message(message, index)
-    last = messages[-1].role
-    param = f"messages.{len(messages) - 1}.role"
-    if continue_final and last != "assistant":
-        raise InvalidRequestError(
-            f"Only an assistant message can be continued, but the last one's role is {last}.", param
-        )
-    if not continue_final and last == "assistant":
-        raise InvalidRequestError("The last message is the assistant's own, so there is nothing to answer.", param)
-    if last == "system":
-        raise InvalidRequestError("The last message is a system message, so there is nothing to answer.", param)
 
 
 def _check_message(message: Message, index: int) -> None:
     if message.role not in ORIGINS:
         known = ", ".join(ORIGINS)
         raise InvalidRequestError(f"{message.role!r} is not a role; known are {known}.", f"messages.{index}.role")
-    if message.role == "tool":
-        raise InvalidRequestError("Tool messages are not supported yet.", f"messages.{index}.role")
-    try:
-        message.content.encode()
-    except UnicodeEncodeError as error:
-        raise InvalidRequestError(
-            "The text holds a lone surrogate, which is not a character.", f"messages.{index}.content"
-        ) from error
+    if message.role != "assistant":
+        for field, given in (("tool_calls", message.calls), ("reasoning_content", message.reasoning)):
+            if given:
+                raise InvalidRequestError(f"Only an assistant message can have {field}.", f"messages.{index}.{field}")
+    if message.call_id and message.role != "tool":
+        raise InvalidRequestError("Only a tool message can answer a call.", f"messages.{index}.tool_call_id")

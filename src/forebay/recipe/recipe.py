@@ -13,17 +13,19 @@ from forebay.core.errors import InvalidRequestError, UnsupportedModelError
 from forebay.core.gguf import read_gguf
 from forebay.core.grammar import GrammarSpec
 from forebay.core.prompt import Origin, Prompt
-from forebay.recipe.conversation import Conversation, check_conversation
+from forebay.recipe.conversation import Conversation, check_fields
 from forebay.recipe.delimiters import Delimiters, plain_delimiters
 from forebay.recipe.detokenizer import Detokenizer
 from forebay.recipe.encoder import PromptEncoder
 from forebay.recipe.gguf_tokenizer import gguf_parts
 from forebay.recipe.grammar import GrammarCompiler, grammar_tokens
 from forebay.recipe.hf_tokenizer import hf_parts
+from forebay.recipe.order import check_order, order_of
 from forebay.recipe.parsers import ParserSpec
 from forebay.recipe.pieces import Piece, Text
 from forebay.recipe.selection import choose_template, sample_pieces, turn_end
 from forebay.recipe.selftest import check_text_is_plain
+from forebay.recipe.strings import check_unicode
 from forebay.recipe.vocabulary import TokenizerParts, Vocabulary
 
 
@@ -41,6 +43,7 @@ class Recipe:
         self.delimiters = frozenset(() if self._template is None else plain_delimiters(sample_pieces(self._template)))
         """What the template delimits turns with that is plain text; a typed one never has the ids of a real one."""
         self._encoder = PromptEncoder(self._vocabulary, Delimiters(self._vocabulary, self.delimiters))
+        self._order = order_of(self.template_name)
         end = None if self._template is None else turn_end(self._template)
         self.stop_token_ids: tuple[int, ...] = tuple(dict.fromkeys([*parts.stop_ids, *([] if end is None else [end])]))
         self.knows_thinking = "enable_thinking" in (parts.chat_template or "")
@@ -76,7 +79,8 @@ class Recipe:
     def encode_chat(self, conversation: Conversation, *, continue_final: bool = False) -> Prompt:
         """The prompt that asks for the assistant's next message, or with `continue_final` for the rest of its last one.
 
-        Raises InvalidRequestError whose `param` is a dotted path such as `messages.3.role`.
+        Raises InvalidRequestError whose `param` is a dotted path such as `messages.3.role`; ConversationError, which is
+        one too, where roles are out of order.
         """
         return self._encoder.encode(self.pieces(conversation, continue_final=continue_final))
 
@@ -84,7 +88,9 @@ class Recipe:
         """What `encode_chat` encodes, for those who show or check it. Raises the same errors."""
         if self._template is None:
             raise InvalidRequestError("This model has no chat template; ask for a completion of bare text.", "messages")
-        check_conversation(conversation, continue_final=continue_final)
+        check_fields(conversation)
+        check_order(self._order, conversation, continue_final=continue_final)
+        check_unicode(conversation)
         if conversation.thinking and not self.knows_thinking:
             raise InvalidRequestError("This model's chat template has no switch for reasoning.", "thinking")
         return self._template.pieces(conversation, continue_final=continue_final)
