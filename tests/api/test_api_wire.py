@@ -8,7 +8,8 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from forebay.api.anthropic_types import MessagesRequest
-from forebay.api.openai_types import UNSUPPORTED, ChatMessage, ChatRequest, CompletionRequest
+from forebay.api.openai_chat_types import ChatMessage, ChatRequest
+from forebay.api.openai_types import UNSUPPORTED, CompletionRequest
 from forebay.api.validation import describe
 
 CHAT: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "x"}]}
@@ -21,6 +22,10 @@ MANY = 5000
         (ChatRequest, "messages", [1] * MANY),
         (ChatRequest, "messages", [{"role": "user", "content": [1] * MANY}]),
         (ChatRequest, "stop", [1] * MANY),
+        (ChatRequest, "tools", [1] * MANY),
+        (ChatRequest, "tools", [{"type": "function", "function": {"name": 1}}] * MANY),
+        (ChatRequest, "tool_choice", {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [1] * MANY}}),
+        (ChatRequest, "messages", [{"role": "assistant", "tool_calls": [1] * MANY}]),
         (ChatRequest, "logit_bias", {f"k{i}": "a" for i in range(MANY)}),
         (ChatRequest, "messages", [{f"k{i}": 1 for i in range(MANY)}]),
         (CompletionRequest, "prompt", [None] * MANY),

@@ -7,19 +7,19 @@ decides nothing about sampling and runs nothing.
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import msgspec
 
+from forebay.api.grammars import schema_grammar
 from forebay.api.ports import RecipePort
-from forebay.core.errors import InvalidRequestError
+from forebay.core.errors import ConversationError, InvalidRequestError
 from forebay.core.grammar import GrammarSpec
 from forebay.recipe import Conversation, ToolSpec
-from forebay.recipe.grammar import GrammarTool, after_reasoning, tool_grammar
-from forebay.recipe.parsers import Tool
+from forebay.recipe.grammar import GrammarTool, after_reasoning, tool_grammar, within_budget
+from forebay.recipe.parsers import Tool, ToolFormat
 
 INLINE_CHARS = 4096
 """Texts up to this length are encoded, and ids decoded, in the event loop (a millisecond); longer ones in a thread."""
@@ -36,6 +36,26 @@ class ToolChoice:
     """The tools that may be called, of all that are shown; None allows all."""
 
 
+Path = tuple[str | int, ...]
+"""Keys and indexes that lead to a place in a request."""
+
+
+def by_message(places: Sequence[str]) -> Callable[[Path], Path]:
+    """For `Ask.locate`: where each message of the conversation stands in the request (`system`, `messages.2`).
+
+    Of what is within a message, only `role` and `content` are the same in all protocols; else the message is named.
+    """
+
+    def locate(path: Path) -> Path:
+        if path[:1] != ("messages",) or len(path) < 2 or not isinstance(path[1], int) or path[1] >= len(places):
+            return path
+        place = _path(places[path[1]])
+        indexed = any(isinstance(step, int) for step in place)
+        return (*place, *path[2:3]) if indexed and path[2:3] in (("role",), ("content",)) else place
+
+    return locate
+
+
 @dataclass(frozen=True, slots=True)
 class Ask:
     """A conversation and what its answer shall be. Names fields in the request's own terms, for errors."""
@@ -50,13 +70,13 @@ class Ask:
     """What the answer's text has to look like."""
     continue_final: bool = False
     """Go on with the last message, an assistant's, instead of answering it."""
+    reasoning_budget: int | None = None
+    """Most tokens of reasoning; then it is ended for the model."""
     format_param: str = "response_format"
     choice_param: str = "tool_choice"
-    places: Sequence[str] = ()
-    """Where each message of the conversation stands in the request, such as `system` or `messages.2`; empty:
-    `messages.N` is its own place."""
-    schema_places: Sequence[str] = ()
-    """The same for each tool's schema; empty: `tools.N.function.parameters`."""
+    locate: Callable[[Path], Path] = lambda path: path
+    """Leads a path in the terms of Chat Completions (`"messages", 3, "content"` counts the conversation's messages) to
+    the same place in the request: see `by_message`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,13 +97,16 @@ class Prepared:
 async def prepare(ask: Ask, recipe: RecipePort) -> Prepared:
     """Encode the conversation and check what the answer shall be, without holding up the event loop.
 
-    Raises InvalidRequestError in the terms of the request.
+    Raises InvalidRequestError in the terms of the request, ConversationError for roles that are out of order.
     """
     tools = _shown(ask)
-    conversation = msgspec.structs.replace(ask.conversation, tools=tools)
-    ids = await encode(conversation, recipe, continue_final=ask.continue_final)
+    try:
+        conversation = msgspec.structs.replace(ask.conversation, tools=tools, thinking=_thinking(ask, recipe))
+        ids = await _encode(conversation, recipe, continue_final=ask.continue_final)
+    except InvalidRequestError as error:
+        raise _in_request(error, ask.locate) from error
     grammar = _grammar(ask, tools, recipe)
-    if grammar is not None:
+    if grammar is not None or ask.reasoning_budget is not None:
         grammar = await asyncio.to_thread(_checked, grammar, ask, tools, recipe, ids)
     return Prepared(
         ids=ids,
@@ -94,7 +117,24 @@ async def prepare(ask: Ask, recipe: RecipePort) -> Prepared:
     )
 
 
-async def encode(conversation: Conversation, recipe: RecipePort, *, continue_final: bool = False) -> list[int]:
+def _path(param: str) -> Path:
+    return tuple(int(step) if step.isdecimal() else step for step in param.split("."))
+
+
+def _param(path: Path) -> str:
+    return ".".join(map(str, path))
+
+
+def _in_request(error: InvalidRequestError, locate: Callable[[Path], Path]) -> InvalidRequestError:
+    """The error, with its place in the request."""
+    if isinstance(error, ConversationError):
+        return ConversationError(error.message, locate(error.path), offset=error.offset, marker=error.marker)
+    if error.param is None:
+        return error
+    return InvalidRequestError(error.message, _param(locate(_path(error.param))))
+
+
+async def _encode(conversation: Conversation, recipe: RecipePort, *, continue_final: bool) -> list[int]:
     """Ids of a conversation; a long one in a thread."""
     if sum(len(message.content) for message in conversation.messages) <= INLINE_CHARS:
         return recipe.encode_chat(conversation, continue_final=continue_final).ids
@@ -115,6 +155,17 @@ def _shown(ask: Ask) -> list[ToolSpec]:
     return [] if ask.choice.mode == "none" else tools
 
 
+def _thinking(ask: Ask, recipe: RecipePort) -> bool | None:
+    """Whether to reason, where a wish for how much says it. Raises InvalidRequestError when the model can't at all."""
+    wished = ask.conversation
+    if wished.effort is None or wished.thinking is not None:
+        return wished.thinking
+    reasons = recipe.parsers.reasoning is not None or recipe.parsers.tool_format is ToolFormat.HARMONY
+    if not reasons and not recipe.knows_thinking:
+        raise InvalidRequestError("This model doesn't reason, so there is no effort to choose.", "reasoning_effort")
+    return True if recipe.knows_thinking else wished.thinking
+
+
 def _grammar(ask: Ask, tools: Sequence[ToolSpec], recipe: RecipePort) -> GrammarSpec | None:
     choice = ask.choice
     callable_tools = [
@@ -133,17 +184,33 @@ def _grammar(ask: Ask, tools: Sequence[ToolSpec], recipe: RecipePort) -> Grammar
 
 
 def _checked(
-    grammar: GrammarSpec, ask: Ask, tools: Sequence[ToolSpec], recipe: RecipePort, ids: Sequence[int]
-) -> GrammarSpec:
+    grammar: GrammarSpec | None, ask: Ask, tools: Sequence[ToolSpec], recipe: RecipePort, ids: Sequence[int]
+) -> GrammarSpec | None:
     """The grammar for this prompt, once everything in it was compiled. Raises InvalidRequestError that says where."""
+    param = ask.format_param
     if grammar is not ask.format:
+        param = "tools"
         for index, tool in enumerate(tools):
             if tool.name in ask.strict:
-                place = ask.schema_places[index] if ask.schema_places else f"tools.{index}.function.parameters"
-                recipe.check_grammar(GrammarSpec("json_schema", json.dumps(_schema(tool))), place)
-    whole = after_reasoning(grammar, recipe.parsers, ids)
-    recipe.check_grammar(whole, ask.format_param if grammar is ask.format else "tools")
+                place = ask.locate(("tools", index, "function", "parameters"))
+                recipe.check_grammar(schema_grammar(_schema(tool), _param(place)), _param(place))
+    whole = grammar
+    if grammar is not None:
+        check_text(grammar.text, param)
+        whole = after_reasoning(grammar, recipe.parsers, ids)
+    if ask.reasoning_budget is not None:
+        whole = within_budget(grammar, recipe.parsers, ids, ask.reasoning_budget)
+    if whole is not None:
+        recipe.check_grammar(whole, param)
     return whole
+
+
+def check_text(text: str, param: str) -> None:
+    """Raise InvalidRequestError for text that is not Unicode."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidRequestError(f"'{param}' holds a lone surrogate, which is not a character.", param) from error
 
 
 def _schema(tool: ToolSpec) -> dict[str, Any]:

@@ -10,7 +10,8 @@ from __future__ import annotations
 import json
 import logging
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, NamedTuple
 
@@ -23,6 +24,7 @@ from forebay.api.request_id import current_request_id
 from forebay.api.validation import describe
 from forebay.core.errors import (
     ContextLengthError,
+    ConversationError,
     EngineUnavailableError,
     ForebayError,
     InvalidRequestError,
@@ -52,6 +54,8 @@ class Kind(Enum):
     METHOD = _Shape(405, "invalid_request_error", "method_not_allowed", 405, "invalid_request_error")
     SLOW_BODY = _Shape(408, "timeout_error", "request_timeout", 408, "timeout_error")
     BODY_SIZE = _Shape(413, "invalid_request_error", "request_too_large", 413, "request_too_large")
+    CONVERSATION = _Shape(422, "invalid_request_error", "invalid_conversation", 422, "invalid_request_error")
+    """Well-formed, but its roles are out of order or, where that is refused, a text holds a marker."""
     OVERLOADED = _Shape(429, "rate_limit_error", "overloaded", 529, "overloaded_error")
     INTERNAL = _Shape(500, "server_error", "internal_error", 500, "api_error")
     UNAVAILABLE = _Shape(503, "server_error", "engine_unavailable", 503, "api_error")
@@ -67,6 +71,9 @@ class Fault:
     param: str | None = None
     retry_after: float | None = None
     """Seconds, for failures that pass by themselves."""
+    place: Mapping[str, str | int] = field(default_factory=dict)
+    """Of a conversation that can't be served: `pointer` (JSON pointer), and for a marker `offset` (characters) and
+    `marker`; further fields of the error's object in every protocol."""
 
 
 class FaultError(ForebayError):
@@ -87,6 +94,8 @@ def fault_of(error: BaseException) -> Fault:
     match error:
         case FaultError():
             fault = error.fault
+        case ConversationError():
+            fault = Fault(Kind.CONVERSATION, error.message, error.param, place=_place(error))
         case InvalidRequestError():
             kind = Kind.CONTEXT if isinstance(error, ContextLengthError) else Kind.INVALID
             fault = Fault(kind, error.message, error.param)
@@ -103,17 +112,22 @@ def fault_of(error: BaseException) -> Fault:
     return fault
 
 
+def _place(error: ConversationError) -> dict[str, str | int]:
+    found = {"pointer": error.pointer, "offset": error.offset, "marker": error.marker}
+    return {name: value for name, value in found.items() if value is not None}
+
+
 def openai_error(fault: Fault) -> dict[str, Any]:
     """The body of an error for OpenAI's clients."""
     shape = fault.kind.value
     error = {"message": fault.message, "type": shape.openai_type, "param": fault.param, "code": shape.openai_code}
-    return {"error": error}
+    return {"error": {**error, **fault.place}}
 
 
 def anthropic_error(fault: Fault) -> dict[str, Any]:
     """The body of an error (and of an `error` event) for Anthropic's clients."""
     error = {"type": fault.kind.value.anthropic_type, "message": fault.message}
-    return {"type": "error", "error": error, "request_id": current_request_id.get()}
+    return {"type": "error", "error": {**error, **fault.place}, "request_id": current_request_id.get()}
 
 
 def is_anthropic(path: str) -> bool:

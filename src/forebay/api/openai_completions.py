@@ -6,20 +6,24 @@ answer has at most 16 tokens, as in OpenAI's protocol.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+import msgspec
 from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from forebay.api.asking import check_text
 from forebay.api.cache import retention_of
 from forebay.api.completion_choice import CompletionChoice, PromptLogprobs
 from forebay.api.errors import Fault, openai_error
 from forebay.api.generation import Delta, Generation
-from forebay.api.openai_types import CompletionRequest, reject_unsupported
+from forebay.api.openai_tools import format_of
+from forebay.api.openai_types import CompletionRequest, check_grammar_fields, reject_unsupported
 from forebay.api.openai_usage import StreamUsage, check_stream_fields, granted_tier, usage_of
 from forebay.api.replies import ERRORS, json_response
 from forebay.api.request_id import new_id
@@ -89,6 +93,17 @@ def sampling_of(body: CompletionRequest, service: Service) -> Sampling:
         prompt_logprobs=max(wanted, default=None),
         default_max_tokens=_DEFAULT_MAX_TOKENS,
     )
+
+
+async def with_grammar(sampling: Sampling, body: CompletionRequest, service: Service) -> Sampling:
+    """The sampling with the form that the answer shall have. Raises InvalidRequestError that says what is wrong."""
+    grammar, param = format_of(body.response_format, body.structured_outputs)
+    check_grammar_fields(body, grammar)
+    if grammar is None:
+        return sampling
+    check_text(grammar.text, param)
+    await asyncio.to_thread(service.recipe.check_grammar, grammar, param)
+    return replace(sampling, params=msgspec.structs.replace(sampling.params, grammar=grammar))
 
 
 class _Answer:
@@ -187,6 +202,7 @@ def completion_routes(service: Service) -> APIRouter:
         check_completion_fields(body)
         priority = priority_of(body.priority, body.service_tier, identity_of(request))
         sampling = sampling_of(body, service)
+        sampling = await with_grammar(sampling, body, service)
         answer = _Answer(body, service, priority, await prompts_of(body, service))
         generations = answer.generations(sampling, request, priority)
         if body.stream:

@@ -1,4 +1,4 @@
-"""The requests of OpenAI's protocol that we take, with vLLM's extensions, as pydantic models. Answers are plain dicts.
+"""What requests of OpenAI's protocol have in common, with vLLM's extensions, and text completions; pydantic models.
 
 Unknown fields are refused, as OpenAI does. Fields that exist there but can't be honoured yet are named in `UNSUPPORTED`
 with the values that ask for nothing; any other value is a 400, never ignored.
@@ -6,16 +6,15 @@ with the values that ask for nothing; any other value is a 400, never ignored.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, Field
-from pydantic_core import PydanticCustomError
+from pydantic import BaseModel, Field
 
 from forebay.api.cache import CacheField
-from forebay.api.parts import TextPart
+from forebay.api.openai_tools import ResponseFormat, StructuredOutputs
 from forebay.api.wire import Items, TokenId, Wire, at_most_keys
 from forebay.core.errors import InvalidRequestError
+from forebay.core.grammar import GrammarSpec
 
 PriorityField = Annotated[
     int | str | None,
@@ -60,64 +59,6 @@ class SamplingFields(Wire):
     cache: CacheField | None = None
 
 
-def _known_role(role: object) -> object:
-    """A sentence for the roles that exist but are not taken yet."""
-    if role in ("tool", "function"):
-        text = "messages of role '{role}' aren't supported by this server yet"
-        raise PydanticCustomError("unsupported_role", text, {"role": role})
-    return role
-
-
-class ChatMessage(Wire):
-    """One message; content is text or text parts."""
-
-    role: Annotated[Literal["system", "developer", "user", "assistant"], BeforeValidator(_known_role)]
-    content: str | Items[TextPart] | None = None
-    """Null only exists beside tool calls, which are not taken yet; see `check_messages`."""
-    tool_call_id: Any = None
-    name: Any = None
-    refusal: Any = None
-    audio: Any = None
-    tool_calls: Any = None
-    function_call: Any = None
-
-
-class ChatRequest(SamplingFields):
-    """POST /v1/chat/completions."""
-
-    messages: Annotated[Items[ChatMessage], Field(min_length=1)]
-    max_tokens: Annotated[int | None, Field(ge=1, le=2**31)] = None
-    max_completion_tokens: Annotated[int | None, Field(ge=1, le=2**31)] = None
-    logprobs: bool | None = None
-    top_logprobs: Annotated[int | None, Field(ge=0, le=1024)] = None
-    continue_final_message: Annotated[
-        bool | None,
-        Field(description="Continue the last message, an assistant's, instead of answering it (as in vLLM)."),
-    ] = None
-    metadata: Annotated[dict[str, str] | None, Field(max_length=16), at_most_keys(16)] = None
-    safety_identifier: Annotated[str | None, Field(max_length=1024)] = None
-    prompt_cache_key: Annotated[str | None, Field(max_length=1024)] = None
-    parallel_tool_calls: bool | None = None
-    add_generation_prompt: Any = None
-    audio: Any = None
-    chat_template: Any = None
-    chat_template_kwargs: Any = None
-    function_call: Any = None
-    functions: Any = None
-    modalities: Any = None
-    moderation: Any = None
-    prediction: Any = None
-    prompt_cache_options: Any = None
-    prompt_cache_retention: Any = None
-    reasoning_effort: Any = None
-    response_format: Any = None
-    store: Any = None
-    tool_choice: Any = None
-    tools: Any = None
-    verbosity: Any = None
-    web_search_options: Any = None
-
-
 class CompletionRequest(SamplingFields):
     """POST /v1/completions."""
 
@@ -126,32 +67,25 @@ class CompletionRequest(SamplingFields):
     echo: bool | None = None
     logprobs: Annotated[int | None, Field(ge=0, le=1024)] = None
     best_of: Annotated[int | None, Field(ge=1, le=1024)] = None
+    response_format: ResponseFormat | None = None
+    structured_outputs: StructuredOutputs | None = None
     suffix: Any = None
-    response_format: Any = None
 
 
 UNSUPPORTED: dict[str, tuple[Any, ...]] = {
-    "add_generation_prompt": (True,),
+    "annotations": ([],),
     "audio": (),
     "chat_template": (),
-    "chat_template_kwargs": ({},),
     "function_call": ("none",),
     "functions": ([],),
     "modalities": (["text"],),
     "moderation": (),
-    "name": (),
     "prediction": (),
     "prompt_cache_options": ({},),
     "prompt_cache_retention": ("in_memory",),
-    "reasoning_effort": ("none",),
-    "refusal": (),
-    "response_format": ({"type": "text"},),
+    "refusal": ("",),
     "store": (False,),
     "suffix": ("",),
-    "tool_call_id": (),
-    "tool_calls": ([],),
-    "tool_choice": ("none",),
-    "tools": ([],),
     "verbosity": ("medium",),
     "web_search_options": (),
 }
@@ -170,13 +104,16 @@ def reject_unsupported(body: BaseModel, fields: dict[str, tuple[Any, ...]] = UNS
         )
 
 
-def check_messages(messages: Sequence[ChatMessage]) -> None:
-    """Raise InvalidRequestError for the first message with a field that can't be honoured, or without content."""
-    for index, message in enumerate(messages):
-        reject_unsupported(message, prefix=f"messages.{index}.")
-        if message.content is None:
-            param = f"messages.{index}.content"
-            raise InvalidRequestError(f"Missing required parameter: '{param}'.", param)
+def check_grammar_fields(body: SamplingFields, grammar: GrammarSpec | None) -> None:
+    """Raise InvalidRequestError for fields that leave an answer with a grammar no way to end."""
+    if grammar is None:
+        return
+    if body.ignore_eos:
+        text = "'ignore_eos' isn't possible where the answer's form is given: it has to end where the form does."
+        raise InvalidRequestError(text, "ignore_eos")
+    if body.min_tokens:
+        text = "'min_tokens' isn't possible where the answer's form is given: it has to end where the form does."
+        raise InvalidRequestError(text, "min_tokens")
 
 
 def _same(value: object, other: object) -> bool:

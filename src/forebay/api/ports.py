@@ -49,6 +49,10 @@ class RecipePort(Protocol):
         """The model's own ends of an answer."""
 
     @property
+    def knows_thinking(self) -> bool:
+        """Whether reasoning can be switched on and off."""
+
+    @property
     def parsers(self) -> ParserSpec:
         """How the model's answers are read."""
 

@@ -12,8 +12,16 @@ from enum import StrEnum
 from typing import Final, Protocol
 
 from forebay.core.request import FinishReason
-from forebay.recipe import TextStream
-from forebay.recipe.parsers import AnswerEnd, AnswerParser, Event, ReasoningDelta, TextDelta, ToolCallStart
+from forebay.recipe import TextStream, ToolCall
+from forebay.recipe.parsers import (
+    AnswerEnd,
+    AnswerParser,
+    Event,
+    ReasoningDelta,
+    TextDelta,
+    ToolCallArguments,
+    ToolCallStart,
+)
 from forebay.recipe.stop_strings import StopStrings
 
 
@@ -147,6 +155,18 @@ class ParsedReader:
             shown += [*_texts(self._stops.release()), event]
             self._calls += isinstance(event, ToolCallStart)
         return shown
+
+
+def calls_of(events: Iterable[Event]) -> list[ToolCall]:
+    """The calls that started, with their arguments as far as they came."""
+    starts: dict[int, ToolCallStart] = {}
+    fragments: dict[int, list[str]] = {}
+    for event in events:
+        if isinstance(event, ToolCallStart):
+            starts[event.index] = event
+        elif isinstance(event, ToolCallArguments):
+            fragments.setdefault(event.index, []).append(event.fragment)
+    return [ToolCall(start.id, start.name, "".join(fragments.get(index, ()))) for index, start in starts.items()]
 
 
 def _texts(text: str) -> list[Event]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import msgspec
 from starlette.requests import Request
 
-from forebay.api.asking import INLINE_CHARS, Ask, Prepared, prepare
+from forebay.api.asking import INLINE_CHARS, Ask, Prepared, check_text, prepare
 from forebay.api.auth import Identity
 from forebay.api.config import ApiConfig
 from forebay.api.errors import FaultError, Kind
@@ -111,14 +111,6 @@ class Service:
     def stream(self, generations: Sequence[Generation], writer: EventWriter) -> EventStream:
         """The streamed answer."""
         return EventStream(generations, self.router, writer, self.config)
-
-
-def check_text(text: str, param: str) -> None:
-    """Raise InvalidRequestError for text that is not Unicode."""
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise InvalidRequestError(f"'{param}' holds a lone surrogate, which is not a character.", param) from error
 
 
 def identity_of(request: Request) -> Identity:

@@ -22,7 +22,7 @@ from forebay.api.hangup import ClientGoneError, until_hangup
 from forebay.api.ports import RouterPort
 
 _QUEUE = 256
-_HEADERS = [
+HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-cache"),
     (b"x-accel-buffering", b"no"),
@@ -115,7 +115,7 @@ class EventStream(Response):
     ) -> None:
         self.status_code = 200
         self.background = None
-        self.raw_headers = list(_HEADERS)
+        self.raw_headers = list(HEADERS)
         self._generations = generations
         self._router = router
         self._writer = writer

@@ -16,8 +16,8 @@ from starlette.responses import Response
 from forebay.api.asking import INLINE_CHARS, Ask
 from forebay.api.auth import Identity
 from forebay.api.logprobs import token_name
-from forebay.api.openai_chat import conversation_of
-from forebay.api.openai_types import ChatMessage, check_messages
+from forebay.api.openai_chat_prompt import continues, conversation_of, locate
+from forebay.api.openai_chat_types import ChatMessage, PromptFields
 from forebay.api.replies import ERRORS, json_response
 from forebay.api.sampling import checked_ids
 from forebay.api.service import Service, identity_of
@@ -25,7 +25,7 @@ from forebay.api.wire import Items, TokenId, Wire
 from forebay.core.errors import InvalidRequestError
 
 
-class TokenizeRequest(Wire):
+class TokenizeRequest(PromptFields):
     """POST /tokenize: exactly one of `prompt` and `messages`."""
 
     model: Annotated[str | None, Field(max_length=512)] = None
@@ -34,7 +34,6 @@ class TokenizeRequest(Wire):
     add_special_tokens: Annotated[bool, Field(description="With `prompt`: put the model's beginning token first.")] = (
         True
     )
-    continue_final_message: Annotated[bool, Field(description="With `messages`: continue the last one.")] = False
     return_token_strs: Annotated[bool | None, Field(description="Also give each token's text.")] = None
 
 
@@ -52,8 +51,7 @@ async def _ids(body: TokenizeRequest, service: Service, identity: Identity) -> l
         return await service.encode_text(body.prompt, special=body.add_special_tokens)
     messages = body.messages or []
     service.check_messages(len(messages))
-    check_messages(messages)
-    ask = Ask(conversation_of(messages), continue_final=body.continue_final_message)
+    ask = Ask(conversation_of(messages, body), continue_final=continues(body), locate=locate)
     return (await service.prepare(ask, identity)).ids
 
 
