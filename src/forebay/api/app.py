@@ -21,6 +21,8 @@ from forebay.api.openai_chat import chat_routes
 from forebay.api.openai_completions import completion_routes
 from forebay.api.ports import RecipePort, RouterPort
 from forebay.api.request_id import RequestIdMiddleware
+from forebay.api.responses_jobs import Jobs
+from forebay.api.responses_routes import responses_routes
 from forebay.api.service import Service
 from forebay.api.tokenize import tokenize_routes
 
@@ -37,6 +39,7 @@ def build_app(router: RouterPort, recipe: RecipePort, config: ApiConfig) -> Fast
     metrics = ApiMetrics(names[0])
     router.on_stats = metrics.on_stats
     service = Service(router, recipe, config, metrics)
+    jobs = Jobs(config.background_responses)
     app = FastAPI(
         title="Forebay",
         version=__version__,
@@ -46,10 +49,11 @@ def build_app(router: RouterPort, recipe: RecipePort, config: ApiConfig) -> Fast
         swagger_ui_oauth2_redirect_url=None,
         redirect_slashes=False,
         middleware=_layers(config, metrics),
+        lifespan=lambda _: jobs.running(),
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
     install_handlers(app)
-    _add_routes(app, service)
+    _add_routes(app, service, jobs)
     return app
 
 
@@ -62,9 +66,10 @@ def _layers(config: ApiConfig, metrics: ApiMetrics) -> list[Middleware]:
     ]
 
 
-def _add_routes(app: FastAPI, service: Service) -> None:
+def _add_routes(app: FastAPI, service: Service, jobs: Jobs) -> None:
     for routes in (
         chat_routes(service),
+        responses_routes(service, jobs),
         completion_routes(service),
         anthropic_routes(service),
         model_routes(service),

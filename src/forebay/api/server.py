@@ -16,13 +16,14 @@ def make_server(app: FastAPI, config: ApiConfig) -> uvicorn.Server:
     """A server that the caller runs: `await server.serve(sockets=[listener])`.
 
     Ctrl-C or SIGTERM, or `should_exit` set to True, lets running requests finish for `shutdown_grace_s` (whole seconds,
-    rounded up) and then cancels them: their generations are aborted, and their clients are told.
+    rounded up) and then cancels them: their generations are aborted, and their clients are told. So is what runs in the
+    background, by the app's lifespan.
     """
     options = uvicorn.Config(
         app,
         log_config=None,
         access_log=False,
-        lifespan="off",
+        lifespan="on",
         ws="none",
         server_header=False,
         backlog=_BACKLOG,
