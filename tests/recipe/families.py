@@ -135,7 +135,7 @@ FAMILIES: Final[dict[str, Spec]] = {
     "llama2": Spec(("<unk>", "<s>", "</s>"), "llama2", _S, adds_bos=True, sentencepiece=True),
     "mistral-v1": Spec(("<unk>", "<s>", "</s>"), "mistral-v1", _S, adds_bos=True, sentencepiece=True),
     "mistral-v3": Spec(("<unk>", *_MISTRAL_TOKENS), "mistral-v3", _S, adds_bos=True, sentencepiece=True),
-    "mistral-tekken": Spec(_MISTRAL_TOKENS, "mistral-v3-tekken", _S, adds_bos=True),
+    "mistral-tekken": Spec(_MISTRAL_TOKENS, "mistral-v3", _S, adds_bos=True),
     "mistral-v7": Spec(_MISTRAL_TOKENS, "mistral-v7", _S, adds_bos=True),
     "gemma": Spec(
         ("<pad>", "<eos>", "<bos>", "<start_of_turn>", "<end_of_turn>"),

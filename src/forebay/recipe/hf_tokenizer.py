@@ -11,6 +11,7 @@ from tokenizers import Tokenizer
 
 from forebay.core.errors import UnsupportedModelError
 from forebay.recipe.classify import AddedToken, control_tokens
+from forebay.recipe.mistral_tokenizer import mistral_file, mistral_parts
 from forebay.recipe.plain_tokenizer import plain_clone, prefix_of, scheme_of, without_prefix
 from forebay.recipe.vocabulary import Prefix, TokenizerParts
 
@@ -19,9 +20,12 @@ _NAMED: Final = ("bos_token", "eos_token", "unk_token", "pad_token", "sep_token"
 
 def hf_parts(folder: Path) -> TokenizerParts:
     """Read a folder's tokenizer. Raises UnsupportedModelError that names the file or the feature that is missing."""
-    tokenizer = _tokenizer(folder)
     config = _json(folder / "tokenizer_config.json")
     template = _chat_template(folder, config)
+    own_file = mistral_file(folder)
+    if template is None and own_file is not None:
+        return mistral_parts(own_file)
+    tokenizer = _tokenizer(folder)
     named = {name: text for name in _NAMED if (text := _token_text(config.get(name))) is not None}
     stop_ids = _stop_ids(folder, tokenizer, named)
     added = tokenizer.get_added_tokens_decoder()

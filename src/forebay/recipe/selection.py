@@ -14,18 +14,21 @@ from typing import Final, Protocol, cast
 
 from forebay.core.errors import InvalidRequestError
 from forebay.recipe.conversation import Conversation, Message, Role
+from forebay.recipe.delimiters import plain_delimiters
 from forebay.recipe.encoder import PromptEncoder
 from forebay.recipe.jinja.template import JinjaTemplate
 from forebay.recipe.jinja.verify import verify
 from forebay.recipe.pieces import Control, Piece, Text, Words
 from forebay.recipe.templates.chatml import ChatML
 from forebay.recipe.templates.gemma import Gemma
+from forebay.recipe.templates.harmony import Harmony
 from forebay.recipe.templates.instruct import STYLES, Instruct
 from forebay.recipe.templates.llama3 import Llama3
 from forebay.recipe.templates.mistral import Mistral
 from forebay.recipe.templates.mistral_styles import STYLES as MISTRAL_STYLES
 from forebay.recipe.templates.phi import Phi3, Phi4
 from forebay.recipe.templates.qwen3 import Qwen3
+from forebay.recipe.unpublished import template_by_tokens
 from forebay.recipe.vocabulary import TokenizerParts, Vocabulary
 
 _SHAPES: Final = (
@@ -68,11 +71,12 @@ class ChatTemplate(Protocol):
 def choose_template(parts: TokenizerParts, vocabulary: Vocabulary, now: Callable[[], datetime]) -> ChatTemplate | None:
     """The template to use; None when the model has none.
 
-    Raises UnsupportedModelError when the model has a template that can't be followed safely.
+    Raises UnsupportedModelError when the model has a template that can't be followed safely, and when it is of a kind
+    that has none but can't be proved equal to its maker's encoder.
     """
     source = parts.chat_template
     if source is None:
-        return None
+        return cast("ChatTemplate | None", template_by_tokens(vocabulary, now))
     own = JinjaTemplate(source, vocabulary.control, parts.named, now)
     verify(own, source, vocabulary.control, parts.named, now)
     encoder = PromptEncoder(vocabulary)
@@ -98,6 +102,20 @@ def turn_end(template: ChatTemplate) -> int | None:
         if isinstance(piece, Text) or piece_text(piece).strip():
             answered = isinstance(piece, Text) and piece.text.strip() == "Hello"
     return None
+
+
+def answer_ends(template: ChatTemplate, vocabulary: Vocabulary) -> tuple[int, ...]:
+    """The control tokens that end an answer. In harmony `<|end|>` only ends one of its messages."""
+    control = vocabulary.control
+    if "<|channel|>" in control and "<|return|>" in control and "<|call|>" in control:
+        return control["<|return|>"], control["<|call|>"]
+    end = turn_end(template)
+    return () if end is None else (end,)
+
+
+def delimiters_of(template: ChatTemplate) -> set[str]:
+    """What the template delimits turns with that is plain text: what it names, and what looks like it."""
+    return plain_delimiters(sample_pieces(template)).union(getattr(template, "delimiters", ()))
 
 
 def piece_text(piece: Piece) -> str:
@@ -152,6 +170,7 @@ def _candidates(vocabulary: Vocabulary, own: ChatTemplate, now: Callable[[], dat
         lambda: Phi3.of(vocabulary, "phi3", "\n"),
         lambda: Phi3.of(vocabulary, "phi4-mini", ""),
         lambda: Phi4.of(vocabulary),
+        lambda: Harmony.of(vocabulary, now, published=True),
     ]
     for make in makers:
         try:

@@ -6,7 +6,7 @@ and what it returns is checked all the same. There is deliberately no method tha
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
@@ -14,6 +14,11 @@ from typing import Final
 from tokenizers import Encoding, Tokenizer
 
 from forebay.core.errors import InvalidRequestError
+from forebay.recipe.conversation import Conversation
+
+Reference = Callable[[Conversation, bool], Sequence[int] | None]
+"""What a library of the model's maker encodes: a conversation, and whether its last message is continued, to ids; None
+for a conversation that it refuses."""
 
 
 class Scheme(Enum):
@@ -58,6 +63,8 @@ class TokenizerParts:
     chat_template: str | None
     named: Mapping[str, str] = field(default_factory=dict)
     """The spellings that templates know as `bos_token`, `eos_token` and so on."""
+    reference: Reference | None = None
+    """For a model without a chat template whose maker's library says how conversations are encoded."""
 
 
 class Vocabulary:
@@ -143,6 +150,12 @@ def _gpt2_alphabet() -> dict[str, int]:
 
 
 _BYTE_OF: Final = _gpt2_alphabet()
+_CHARACTER_OF: Final = {byte: character for character, byte in _BYTE_OF.items()}
+
+
+def byte_spelling(data: bytes) -> str:
+    """Bytes in GPT-2's alphabet, as byte-level vocabularies spell them."""
+    return "".join(_CHARACTER_OF[byte] for byte in data)
 
 
 def _byte_level(spelling: str) -> bytes:

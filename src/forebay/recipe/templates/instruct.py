@@ -49,6 +49,7 @@ STYLES: Final = (
     Style("llama2", "", (" ", " "), (" ", " "), SystemPlace.BLOCK, True, True, True),
     Style("mistral-v1", " ", (" ", " "), (" ", ""), SystemPlace.FIRST),
     Style("mistral-v1", "", (" ", " "), ("", ""), SystemPlace.NOWHERE),
+    Style("mistral-v1", "", (" ", " "), (" ", ""), SystemPlace.FIRST),
 )
 
 

@@ -16,14 +16,14 @@ from forebay.recipe.conversation import ToolSpec
 _PARTS: Final = re.compile(r'("(?:[^"\\]|\\.)*")|([ \t\r\n]+)|([:,])')
 
 
-def tool_object(tool: ToolSpec) -> dict[str, Any]:
-    """A tool as Chat Completions has it, which is how published templates show it. What the client left out stays
-    out."""
+def tool_object(tool: ToolSpec, *, filled: bool = False) -> dict[str, Any]:
+    """A tool as Chat Completions has it, which is how published templates show it. What the client left out stays out,
+    or with `filled` is there and empty."""
     function: dict[str, Any] = {"name": tool.name}
-    if tool.description:
+    if tool.description or filled:
         function["description"] = tool.description
-    if tool.parameters is not None:
-        function["parameters"] = tool.parameters
+    if tool.parameters is not None or filled:
+        function["parameters"] = tool.parameters or {}
     return {"type": "function", "function": function}
 
 

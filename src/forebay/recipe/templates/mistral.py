@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from forebay.core.errors import InvalidRequestError
 from forebay.core.prompt import Origin
 from forebay.recipe.call_ids import nine_characters
-from forebay.recipe.conversation import Conversation, Message, ToolCall
+from forebay.recipe.conversation import Conversation, Message, ToolCall, ToolSpec
 from forebay.recipe.pieces import Control, Piece, Text, Words
 from forebay.recipe.templates.answers import kept_or
 from forebay.recipe.templates.json_text import inner, respaced, tool_object, written
@@ -64,7 +64,7 @@ class Mistral:
             yield from self.opening()
         for at, message in enumerate(messages):
             if conversation.tools and at == tools_at:
-                yield from self._block("[AVAILABLE_TOOLS]", _tools(conversation), "[/AVAILABLE_TOOLS]")
+                yield from self._tools(conversation.tools)
             if message is not folded:
                 is_open = continue_final and at == len(messages) - 1
                 yield from self._turn(message, folded if at == system_at else None, is_open=is_open)
@@ -110,6 +110,10 @@ class Mistral:
     def _block(self, begin: str, content: Sequence[Piece], end: str) -> Iterator[Piece]:
         yield from (self.marks[begin], Words(self.style.space), *content, self.marks[end])
 
+    def _tools(self, tools: Sequence[ToolSpec]) -> Iterator[Piece]:
+        text = written([tool_object(tool, filled=self.style.fills_tools) for tool in tools])
+        yield from self._block("[AVAILABLE_TOOLS]", [Text(text, Origin.SYSTEM)], "[/AVAILABLE_TOOLS]")
+
     def _answer(self, message: Message, *, is_open: bool) -> Iterator[Piece]:
         if message.reasoning and self.style.reasoning and "[THINK]" in self.marks:
             yield from self._block("[THINK]", [Text(message.reasoning, message.origin)], "[/THINK]")
@@ -141,10 +145,6 @@ class Mistral:
             content = [Words('{"content": '), Text(value, origin), Words(', "call_id": "'), Text(call, origin)]
             content.append(Words('"}'))
         yield from self._block("[TOOL_RESULTS]", content, "[/TOOL_RESULTS]")
-
-
-def _tools(conversation: Conversation) -> list[Piece]:
-    return [Text(written([tool_object(tool) for tool in conversation.tools]), Origin.SYSTEM)]
 
 
 def _in_array(call: ToolCall, origin: Origin, *, first: bool) -> Iterator[Piece]:

@@ -68,12 +68,15 @@ class Style:
 
     name: str
     space: str = ""
-    """Words behind each token that opens a part: a space where the tokenizer is SentencePiece's and puts none."""
+    """Words behind each token that opens a part: a space where the tokenizer is of SentencePiece's kind and
+    puts none by itself."""
     system: SystemAt = SystemAt.OWN
     tools: ToolsAt = ToolsAt.LAST_QUESTION
     calls: CallForm = CallForm.ARRAY
     results: ResultForm = ResultForm.MARKED
     answers: Trim = Trim.NOTHING
+    fills_tools: bool = False
+    """A tool's description and parameters are written even where the client gave none."""
     takes_turns: bool = True
     """Questions and answers have to alternate."""
     system_anywhere: bool = False
@@ -98,14 +101,15 @@ class Style:
         return marks
 
 
-def _v3(name: str, space: str) -> tuple[Style, ...]:
+def _v3(space: str) -> tuple[Style, ...]:
     """v3 as mistral-common writes it, as Jinja templates with tools do, and as those without."""
     own = Style(
-        name=name,
+        name="mistral-v3",
         space=space,
         system=SystemAt.LAST_QUESTION,
         results=ResultForm.OBJECT,
         answers=Trim.SPACES_AT_END,
+        fills_tools=True,
         text_beside_calls=False,
     )
     trims = (Trim.NOTHING, Trim.BOTH)
@@ -114,7 +118,7 @@ def _v3(name: str, space: str) -> tuple[Style, ...]:
         own,
         *(
             Style(
-                name=name,
+                name="mistral-v3",
                 space=space,
                 system=place,
                 tools=tools,
@@ -130,16 +134,17 @@ def _v3(name: str, space: str) -> tuple[Style, ...]:
 
 
 STYLES: Final = (
-    *_v3("mistral-v3-tekken", ""),
-    *_v3("mistral-v3", " "),
-    Style(name="mistral-v7-tekken", answers=Trim.SPACES_AT_END, system_anywhere=True),
-    Style(name="mistral-v7", space=" ", answers=Trim.SPACES_AT_END, system_anywhere=True),
-    Style(name="mistral-v7-tekken", tools=ToolsAt.NOWHERE, takes_turns=False, system_anywhere=True),
+    *_v3(""),
+    *_v3(" "),
+    Style(name="mistral-v7", answers=Trim.SPACES_AT_END, fills_tools=True, system_anywhere=True),
+    Style(name="mistral-v7", space=" ", answers=Trim.SPACES_AT_END, fills_tools=True, system_anywhere=True),
+    Style(name="mistral-v7", tools=ToolsAt.NOWHERE, takes_turns=False, system_anywhere=True),
     Style(name="mistral-v7", space=" ", tools=ToolsAt.NOWHERE, takes_turns=False, system_anywhere=True),
     Style(
         name="mistral-v11",
         calls=CallForm.NAMED_WITH_ID,
         answers=Trim.SPACES_AT_END,
+        fills_tools=True,
         system_anywhere=True,
     ),
     Style(name="mistral-v11", calls=CallForm.NAMED_WITH_ID, system_anywhere=True, text_beside_calls=False),
@@ -149,6 +154,7 @@ STYLES: Final = (
         calls=CallForm.NAMED,
         results=ResultForm.BARE,
         answers=Trim.SPACES_AT_END,
+        fills_tools=True,
         system_anywhere=True,
         reasoning=True,
     ),
