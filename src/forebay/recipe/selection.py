@@ -13,6 +13,7 @@ from itertools import product
 from typing import Final, Protocol, cast
 
 from forebay.core.errors import InvalidRequestError
+from forebay.recipe.by_reference import choose_by_reference
 from forebay.recipe.conversation import Conversation, Message, Role
 from forebay.recipe.delimiters import plain_delimiters
 from forebay.recipe.encoder import PromptEncoder
@@ -75,6 +76,8 @@ def choose_template(parts: TokenizerParts, vocabulary: Vocabulary, now: Callable
     that has none but can't be proved equal to its maker's encoder.
     """
     source = parts.chat_template
+    if source is None and parts.reference is not None:
+        return choose_by_reference(parts.reference, vocabulary)
     if source is None:
         return cast("ChatTemplate | None", template_by_tokens(vocabulary, now))
     own = JinjaTemplate(source, vocabulary.control, parts.named, now)
