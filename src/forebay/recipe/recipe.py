@@ -14,7 +14,7 @@ from forebay.core.gguf import read_gguf
 from forebay.core.grammar import GrammarSpec
 from forebay.core.prompt import Origin, Prompt
 from forebay.recipe.conversation import Conversation, check_fields
-from forebay.recipe.delimiters import Delimiters, plain_delimiters
+from forebay.recipe.delimiters import Delimiters
 from forebay.recipe.detokenizer import Detokenizer
 from forebay.recipe.encoder import PromptEncoder
 from forebay.recipe.gguf_tokenizer import gguf_parts
@@ -23,7 +23,7 @@ from forebay.recipe.hf_tokenizer import hf_parts
 from forebay.recipe.order import check_order, order_of
 from forebay.recipe.parsers import ParserSpec
 from forebay.recipe.pieces import Piece, Text
-from forebay.recipe.selection import choose_template, sample_pieces, turn_end
+from forebay.recipe.selection import answer_ends, choose_template, delimiters_of
 from forebay.recipe.selftest import check_text_is_plain
 from forebay.recipe.strings import check_unicode
 from forebay.recipe.vocabulary import TokenizerParts, Vocabulary
@@ -40,13 +40,15 @@ class Recipe:
         self._vocabulary = Vocabulary(parts)
         check_text_is_plain(self._vocabulary)
         self._template = choose_template(parts, self._vocabulary, now)
-        self.delimiters = frozenset(() if self._template is None else plain_delimiters(sample_pieces(self._template)))
+        self.delimiters = frozenset(() if self._template is None else delimiters_of(self._template))
         """What the template delimits turns with that is plain text; a typed one never has the ids of a real one."""
         self._encoder = PromptEncoder(self._vocabulary, Delimiters(self._vocabulary, self.delimiters))
         self._order = order_of(self.template_name)
-        end = None if self._template is None else turn_end(self._template)
-        self.stop_token_ids: tuple[int, ...] = tuple(dict.fromkeys([*parts.stop_ids, *([] if end is None else [end])]))
-        self.knows_thinking = "enable_thinking" in (parts.chat_template or "")
+        ends = () if self._template is None else answer_ends(self._template, self._vocabulary)
+        self.stop_token_ids: tuple[int, ...] = tuple(dict.fromkeys([*parts.stop_ids, *ends]))
+        self.knows_thinking = "enable_thinking" in (parts.chat_template or "") or bool(
+            getattr(self._template, "knows_thinking", False)
+        )
         """Whether the chat template has a switch for reasoning."""
         self.parsers = ParserSpec.of(self.template_name, self._vocabulary, parts.chat_template)
         """How this model's answers are read: reasoning, text, tool calls."""

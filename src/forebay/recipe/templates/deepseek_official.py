@@ -8,7 +8,7 @@ every control token and every character between two of them has to be the same. 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any, Final
 
@@ -23,7 +23,7 @@ Layout = tuple[int | str, ...]
 """Control ids, and the plain text between them, none of it empty."""
 
 
-def prove(template: DeepSeekV4, control: dict[str, int]) -> None:
+def prove(template: DeepSeekV4, control: Mapping[str, int]) -> None:
     """Raise UnsupportedModelError when the package is missing, of another version, or lays out something else.
 
     `control`: the vocabulary's control tokens by spelling.
@@ -61,7 +61,7 @@ class Official:
         is_v41 = isinstance(template, DeepSeekV41)
         self.encoding = self._package.DeepseekV41Encoding() if is_v41 else self._package.DeepseekV4Encoding()
 
-    def layout(self, conversation: Conversation, control: dict[str, int], *, continue_final: bool = False) -> Layout:
+    def layout(self, conversation: Conversation, control: Mapping[str, int], *, continue_final: bool = False) -> Layout:
         """What the package makes of a conversation."""
         rendered = self.encoding.render_conversation(self.conversation(conversation, continue_final=continue_final))
         found: list[int | str] = []
