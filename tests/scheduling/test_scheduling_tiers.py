@@ -307,3 +307,60 @@ def test_tail_that_was_to_be_copied_is_saved_from_where_it_lies() -> None:
     answers(driver, critical)
     for index, (tokens, _) in alone(pair, 128).items():
         assert driver.output("pair", index) == tokens
+
+
+def test_a_row_short_of_a_page_forces_nobody_out_whose_pages_find_no_room() -> None:
+    """It waits while others get on; what is on the device alone stays there, and no token is computed twice."""
+    driver = TieredDriver(10, LowerTiers(0), max_model_len=128)
+    first = start_batch(driver, "first", prompt=60, steps=3, max_tokens=30, priority=CRITICAL)
+    second = start_batch(driver, "second", prompt=75, steps=1, max_tokens=4)
+    third = start_batch(driver, "third", prompt=10, steps=1, max_tokens=20)
+    driver.run()
+    answers(driver, first, second, third)
+    assert driver.scheduler.stats().preemptions == 0
+    assert driver.scheduler.stats().prompt_tokens_computed == 60 + 75 + 10
+
+
+def test_a_victim_with_room_below_goes_before_one_of_lower_rank_without() -> None:
+    driver = TieredDriver(12, LowerTiers(3), max_model_len=192)
+    driver.below.refuse = True
+    large = start_batch(driver, "large", prompt=100, steps=4, max_tokens=60)
+    driver.below.refuse = False
+    small_one = start_batch(driver, "small", prompt=20, steps=1, max_tokens=60, priority=Priority.NORMAL_INTERACTIVE)
+    critical = start_batch(driver, "critical", prompt=28, steps=1, max_tokens=40, priority=CRITICAL)
+    while not driver.scheduler.stats().preemptions:
+        driver.step()
+    assert [sequence.request_id for sequence in driver.plans[-1].preempted] == ["small"]
+    driver.run()
+    answers(driver, large, small_one, critical)
+
+
+def test_when_no_row_can_go_on_the_lowest_rank_is_computed_again() -> None:
+    driver = TieredDriver(8, LowerTiers(0), max_model_len=128)
+    pair = [start_batch(driver, name, prompt=50, steps=1, max_tokens=30) for name in ("first", "second")]
+    driver.run()
+    answers(driver, *pair)
+    assert dict(driver.scheduler.stats().preemptions_by) == {"growth/background_batch": 1}
+    assert driver.ended["first", 0].reached == 79
+
+
+def test_a_victim_that_waited_long_can_be_preempted_again_once_it_has_run() -> None:
+    """A wait protects for as long as it lasted, not for the rest of the request's life."""
+    driver = TieredDriver(8, LowerTiers(64), max_model_len=128, aging_s=0.5)
+    driver.add(request("blocker", 100, max_tokens=28, priority=CRITICAL))
+    batch = request("batch", 60, max_tokens=68, priority=BATCH)
+    sequence = driver.add(batch)
+    driver.step()
+    driver.now += 1.6
+    driver.run_until("blocker")
+    while not sequence.output_ids:
+        driver.step()
+    assert sequence.level(driver.now, 0.5) == 0
+    urgent = request("urgent", 100, max_tokens=2, priority=CRITICAL)
+    driver.add(urgent)
+    assert not driver.step().preempted  # type: ignore[union-attr]
+    while not driver.scheduler.stats().preemptions:
+        assert driver.step() is not None
+    assert 0 < sequence.unserved(driver.now) < 1.6
+    driver.run()
+    answers(driver, batch, urgent)

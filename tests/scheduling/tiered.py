@@ -121,13 +121,13 @@ class TieredDriver(Driver):
         plan = super().step(between)
         if plan is None:
             self._begin_moves()
-            self.now += 0.001
+            self.now += 0.02
         assert not self.book.check()
         return plan
 
     def run(self, most: int = 3000) -> None:
         for _ in range(most):
-            if self.step() is None and not self.scheduler.moving:
+            if self.step() is None and self.scheduler.idle and not self.scheduler.moving:
                 break
         assert self.scheduler.idle, f"not done after {most} steps"
 

@@ -116,6 +116,12 @@ class KvBook:
         """How many pages more than are available it takes to hold `end` tokens (0 or less: they fit)."""
         return pages_for(end) - len(pages.numbers) - self._pool.available
 
+    def short(self, pages: SequencePages, start: int, end: int) -> int:
+        """How many pages `grow` lacks for the same tokens (0 or less: none)."""
+        numbers = pages.numbers
+        shared = sum(not self._own(number) for number in numbers[start // PAGE_TOKENS : pages_for(end)])
+        return shared + max(0, pages_for(end) - len(numbers)) - self._pool.available
+
     def grow(self, pages: SequencePages, start: int, end: int) -> list[tuple[int, int]] | None:
         """Make tokens [start, end) writable: new pages, and copies of pages that someone else sees too.
 

@@ -14,7 +14,7 @@ def advance(state: State, row: Row, tokens: list[int], now: float) -> list[Seque
     """Take in one row of a step that succeeded: one update for each token drawn."""
     sequence = row.sequence
     end = row.start + row.tokens
-    sequence.computed = end
+    sequence.advance(end, now)
     before = sequence.pages.registered
     if end // PAGE_TOKENS > before:
         state.book.commit(sequence.pages, sequence.all_ids, end)
@@ -51,7 +51,7 @@ def _append(state: State, sequence: Sequence, token: int) -> SequenceUpdate:
 
 def _fork(state: State, parent: Sequence, tokens: list[int], now: float) -> list[SequenceUpdate]:
     """One sequence for each of the request's choices, all on the prompt's pages. Those beyond `max_running` wait."""
-    twins = [_twin(state, parent, index) for index in range(1, len(tokens))]
+    twins = [_twin(state, parent, index, now) for index in range(1, len(tokens))]
     state.slots += 1 - parent.slots
     parent.slots = parent.choices = 1
     for twin in twins:
@@ -63,7 +63,7 @@ def _fork(state: State, parent: Sequence, tokens: list[int], now: float) -> list
     return updates
 
 
-def _twin(state: State, parent: Sequence, index: int) -> Sequence:
+def _twin(state: State, parent: Sequence, index: int, now: float) -> Sequence:
     twin = Sequence(
         request=parent.request,
         arrival=parent.arrival,
@@ -73,7 +73,8 @@ def _twin(state: State, parent: Sequence, index: int) -> Sequence:
         computed=parent.computed,
         cached_tokens=parent.cached_tokens,
         first_scheduled=parent.first_scheduled,
-        unserved_s=parent.unserved_s,
+        reached=parent.reached,
+        unserved_s=parent.unserved(now),
     )
     state.requests[parent.request_id].append(twin)
     return twin

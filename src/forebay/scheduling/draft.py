@@ -27,6 +27,7 @@ class Draft:
 
     def add_decode(self, sequence: Sequence, copies: list[tuple[int, int]]) -> None:
         """A row for the sequence's newest token."""
+        sequence.serve(self.now)
         self.rows[sequence] = Row(sequence, sequence.computed, 1, 1, decode=True)
         self.decode_rows += 1
         self.attention += sequence.length
@@ -36,6 +37,7 @@ class Draft:
     def add_chunk(self, sequence: Sequence, tokens: int) -> None:
         """A row for the sequence's next `tokens` tokens; it draws tokens when they are the last ones."""
         samples = sequence.choices if tokens == sequence.remaining else 0
+        sequence.serve(self.now)
         self.rows[sequence] = Row(sequence, sequence.computed, tokens, samples, decode=False)
         self.prefill_tokens += tokens
         self.attention += attention_work(sequence.computed, tokens)

@@ -76,7 +76,6 @@ class PrefillStage:
         level = self._state.level(sequence, self._draft.now)
         self._served.append((self._candidates.class_of(sequence), level, tokens))
         self._draft.add_chunk(sequence, tokens)
-        sequence.serve(self._draft.now)
 
     def _moved(self, sequence: Sequence, cached: int) -> bool:
         """Whether the prefix cache has changed so much that the sequence is of another class; it is asked again

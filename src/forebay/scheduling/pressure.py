@@ -26,7 +26,7 @@ def relieve(state: State, draft: Draft) -> None:
     idle = [
         sequence
         for sequence in state.running
-        if sequence not in draft.rows and sequence.loading is None and sequence.unserved(draft.now) >= _IDLE_S
+        if sequence not in draft.rows and sequence.loading is None and sequence.idle(draft.now) >= _IDLE_S
     ]
     idle.sort(key=lambda sequence: state.rank(sequence, draft.now), reverse=True)
     for sequence in idle:

@@ -13,7 +13,7 @@ from forebay.scheduling.completion import advance
 from forebay.scheduling.config import SchedulerConfig
 from forebay.scheduling.draft import Draft
 from forebay.scheduling.plan import SequenceUpdate, StepPlan
-from forebay.scheduling.preemption import grow_or_preempt
+from forebay.scheduling.preemption import grow_or_preempt, unblock
 from forebay.scheduling.prefill import PrefillStage
 from forebay.scheduling.pressure import relieve
 from forebay.scheduling.sequence import Sequence
@@ -86,6 +86,7 @@ class Scheduler:
             PrefillStage(self._state, draft, in_progress).fill()
         relieve(self._state, draft)
         if not draft.rows:
+            unblock(self._state, draft)
             return None
         self._in_flight = draft.plan()
         return self._in_flight

@@ -54,10 +54,14 @@ class Sequence:
     """Of `cached_tokens`: those from the host pool."""
     cached_disk: int = 0
     """Of `cached_tokens`: those from disk."""
+    reached: int = 0
+    """The most tokens that `computed` ever was: what is below it is computed again after a preemption."""
     unserved_s: float = 0.0
-    """Seconds it has gone without service before `unserved_since`."""
+    """Seconds without service that it had to its credit at `unserved_since` or `gaining_since`."""
     unserved_since: float | None = None
     """Since when it waits or is passed over; None while it is served."""
+    gaining_since: float | None = None
+    """Since when it is served and gets further than it ever was; None otherwise."""
 
     request_id: str = field(init=False)
     """The request's id; its choices share it."""
@@ -111,16 +115,33 @@ class Sequence:
         return max(0, self.priority - int(self.unserved(now) / aging_s))
 
     def unserved(self, now: float) -> float:
-        """Seconds without service so far."""
-        return self.unserved_s + (0.0 if self.unserved_since is None else now - self.unserved_since)
+        """Seconds without service to its credit: they grow while it waits, and are used up at the same rate while it
+        gets on. So a long wait protects it for as long, and no longer; and computing again what it had, which is no
+        fault of its own, costs nothing."""
+        if self.unserved_since is not None:
+            return self.unserved_s + now - self.unserved_since
+        return max(0.0, self.unserved_s - (0.0 if self.gaining_since is None else now - self.gaining_since))
+
+    def idle(self, now: float) -> float:
+        """Seconds since it was served last; 0 while it is."""
+        return 0.0 if self.unserved_since is None else now - self.unserved_since
 
     def starve(self, now: float) -> None:
         """It is not served from now on."""
         if self.unserved_since is None:
-            self.unserved_since = now
+            self.unserved_s, self.unserved_since, self.gaining_since = self.unserved(now), now, None
 
     def serve(self, now: float) -> None:
         """It is served now."""
-        self.unserved_s, self.unserved_since = self.unserved(now), None
+        if self.unserved_since is not None:
+            self.unserved_s, self.unserved_since = self.unserved(now), None
         if self.first_scheduled is None:
             self.first_scheduled = now
+
+    def advance(self, end: int, now: float) -> None:
+        """The KV of its first `end` tokens is computed."""
+        self.computed = end
+        if end > self.reached:
+            self.reached = end
+            if self.gaining_since is None and self.unserved_since is None:
+                self.gaining_since = now
