@@ -123,6 +123,7 @@ class Generation:
             self.cached_host, self.cached_disk = output.cached_host, output.cached_disk
         delta = self._delta(choice, output)
         choice.done = delta.finish is not None
+        self._observer.said(delta.events)
         if delta.finish is not None:
             cut = delta.finish.reason is EndReason.LENGTH
             self._observer.finished(FinishReason.LENGTH if cut else FinishReason.STOP)

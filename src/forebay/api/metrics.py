@@ -10,6 +10,7 @@ from fastapi import APIRouter
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from starlette.responses import Response
 
+from forebay.api.answer_metrics import AnswerMetrics
 from forebay.api.cache import LastStats
 from forebay.api.metric_deltas import CounterDeltas
 from forebay.api.observe import Timing
@@ -41,6 +42,7 @@ class ApiMetrics:
         self._step_metrics()
         self._http_metrics()
         self._tiers = TierMetrics(self.registry, dict(zip(_LABELS, self._labels, strict=True)))
+        self.answers = AnswerMetrics(self.registry, dict(zip(_LABELS, self._labels, strict=True)))
         self.last = LastStats()
 
     def _gauge(self, name: str, text: str) -> Gauge:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
+from forebay.core.grammar import GrammarKind
 from forebay.core.messages import TokenOutput
 from forebay.core.request import FinishReason, GenerateRequest
+from forebay.recipe.parsers import Event, Problem, ProblemKind, ToolCallStart
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +29,19 @@ class Timing:
     e2e_s: float
 
 
+class AnswerMeasures(Protocol):
+    """Where what answers say is counted."""
+
+    def tool_call(self) -> None:
+        """A call began."""
+
+    def problem(self, kind: ProblemKind) -> None:
+        """Something is wrong with an answer."""
+
+    def grammar_request(self, kind: GrammarKind) -> None:
+        """A request says what its answer has to look like."""
+
+
 class Measures(Protocol):
     """Where the figures of finished and running generations go, in seconds and tokens."""
 
@@ -35,6 +53,10 @@ class Measures(Protocol):
 
     def choice_finished(self, reason: FinishReason) -> None:
         """One choice ended."""
+
+    @property
+    def answers(self) -> AnswerMeasures:
+        """Where what answers say is counted."""
 
     def generation_complete(self, timing: Timing) -> None:
         """All choices ended."""
@@ -60,6 +82,8 @@ class RequestObserver:
         """The request goes to the router now."""
         self._start = self._clock()
         self._prompt_tokens = len(request.prompt_ids)
+        if request.sampling.grammar is not None:
+            self._measures.answers.grammar_request(request.sampling.grammar.kind)
 
     def output(self, output: TokenOutput) -> None:
         """One output of one choice has come."""
@@ -73,6 +97,15 @@ class RequestObserver:
         if output.index in self._latest:
             self._measures.token_gap(now - self._latest[output.index])
         self._latest[output.index] = now
+
+    def said(self, events: Iterable[Event]) -> None:
+        """What one choice says; problems are logged, though not what the answer's text is."""
+        for event in events:
+            if isinstance(event, ToolCallStart):
+                self._measures.answers.tool_call()
+            elif isinstance(event, Problem):
+                self._measures.answers.problem(event.kind)
+                log.warning("problem in an answer", extra={"kind": event.kind.value, "tool_call": event.index})
 
     def finished(self, reason: FinishReason) -> None:
         """One choice is complete."""
