@@ -336,12 +336,12 @@ def test_a_victim_with_room_below_goes_before_one_of_lower_rank_without() -> Non
 
 
 def test_when_no_row_can_go_on_the_lowest_rank_is_computed_again() -> None:
-    driver = TieredDriver(8, LowerTiers(0), max_model_len=128)
-    pair = [start_batch(driver, name, prompt=50, steps=1, max_tokens=30) for name in ("first", "second")]
+    driver = TieredDriver(10, LowerTiers(0), max_model_len=128)
+    pair = [start_batch(driver, name, prompt=50, steps=1, max_tokens=50) for name in ("first", "second")]
     driver.run()
     answers(driver, *pair)
     assert dict(driver.scheduler.stats().preemptions_by) == {"growth/background_batch": 1}
-    assert driver.ended["first", 0].reached == 79
+    assert driver.ended["first", 0].reached == 99
 
 
 def test_a_victim_that_waited_long_can_be_preempted_again_once_it_has_run() -> None:
