@@ -17,7 +17,7 @@ from tests.api.fakes import FakeRouter
 from tests.api.live import Live, events, wait_for
 
 from forebay.api import ApiConfig
-from forebay.api.anthropic_messages import MessageEvents
+from forebay.api.anthropic_events import MessageEvents
 from forebay.api.generation import Generation
 from forebay.api.hangup import ClientGoneError
 from forebay.api.metrics import ApiMetrics

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec import structs
 from tests.recipe.families import Family, talk
 
 from forebay.core.errors import ConversationError, InvalidRequestError, json_pointer
@@ -30,6 +31,14 @@ def _shape(letters: str) -> Conversation:
 @pytest.mark.parametrize("shape", ["u", "su", "uu", "uau", "ssu", "usu", "usau", "uctt", "uctta u", "ucttu", "ucttctt"])
 def test_accepted_where_the_template_renders_turns_as_they_come(shape: str) -> None:
     check_order(OPEN, _shape(shape.replace(" ", "")), continue_final=False)
+
+
+def test_system_messages_stand_last_where_the_protocol_lets_them() -> None:
+    for shape in ("us", "uss", "ucttss"):
+        check_order(OPEN, structs.replace(_shape(shape), system_last=True), continue_final=False)
+    for shape in ("s", "uas", "ucts"):
+        with pytest.raises(ConversationError):
+            check_order(OPEN, structs.replace(_shape(shape), system_last=True), continue_final=False)
 
 
 @pytest.mark.parametrize(

@@ -6,30 +6,33 @@ with Anthropic's current models. `input_tokens` leaves out what was read from th
 
 from __future__ import annotations
 
-from typing import Any
-
 from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from forebay.api.anthropic_prompt import cache_controls, prepared, prompt_of
-from forebay.api.anthropic_types import UNSUPPORTED, CountTokensRequest, MessagesRequest, PromptFields
+from forebay.api.anthropic_answer import content_of
+from forebay.api.anthropic_events import MALFORMED, MessageEvents, message_of, stop_reason
+from forebay.api.anthropic_prompt import ask_of, cache_controls
+from forebay.api.anthropic_types import UNSUPPORTED, CountTokensRequest, MessagesRequest, PromptFields, ThinkingEnabled
 from forebay.api.asking import Prepared
-from forebay.api.cache import by_tier, retention_for
-from forebay.api.errors import Fault, anthropic_error
+from forebay.api.cache import retention_for
+from forebay.api.errors import FaultError
 from forebay.api.generation import Delta, Generation
 from forebay.api.openai_types import reject_unsupported
-from forebay.api.reading import EndReason, Finish
+from forebay.api.reading import EndReason
 from forebay.api.replies import ERRORS, json_response
 from forebay.api.request_id import new_id
 from forebay.api.sampling import Sampling, priority_of, seed_of, stop_strings
 from forebay.api.service import Service, identity_of
-from forebay.api.sse import event
+from forebay.core.errors import InvalidRequestError
 from forebay.core.request import SamplingParams
 
 
 def sampling_of(body: MessagesRequest, service: Service) -> Sampling:
     """The sampling that a request asks for."""
+    if isinstance(body.thinking, ThinkingEnabled) and body.thinking.budget_tokens >= body.max_tokens:
+        text = f"'max_tokens' is {body.max_tokens}; it has to be greater than 'thinking.budget_tokens'."
+        raise InvalidRequestError(text, "max_tokens")
     params = SamplingParams(
         max_tokens=1,
         temperature=1.0 if body.temperature is None else float(body.temperature),
@@ -42,85 +45,28 @@ def sampling_of(body: MessagesRequest, service: Service) -> Sampling:
     return Sampling(params, body.max_tokens, "max_tokens", clamp=True, stop=stop)
 
 
-def usage_of(generation: Generation) -> dict[str, Any]:
-    """The usage so far. Nothing is ever billed as written to the cache."""
-    return {
-        "input_tokens": generation.prompt_tokens - generation.cached_tokens,
-        "cache_creation_input_tokens": 0,
-        "cache_read_input_tokens": generation.cached_tokens,
-        "output_tokens": generation.completion_tokens,
-        **by_tier(generation.cached_tokens, generation.cached_host, generation.cached_disk),
-    }
+class _Answer:
+    """One request's answer, as one message or as a stream."""
 
+    def __init__(self, body: MessagesRequest, service: Service) -> None:
+        self.id = new_id("msg_")
+        self._body = body
+        self._model = service.names[0]
+        self._show_thinking = getattr(body.thinking, "display", None) != "omitted"
 
-def stop_reason(finish: Finish, generation: Generation, wanted: int) -> dict[str, Any]:
-    """`stop_reason` and `stop_sequence` of a finished answer; `wanted` is the request's `max_tokens`."""
-    if finish.reason is EndReason.STOP:
-        reason = "end_turn" if finish.stop_string is None else "stop_sequence"
-    else:
-        cut = generation.request.sampling.max_tokens < wanted
-        reason = "model_context_window_exceeded" if cut else "max_tokens"
-    return {"stop_reason": reason, "stop_sequence": finish.stop_string}
+    def events(self, generation: Generation) -> MessageEvents:
+        """The writer of its stream."""
+        return MessageEvents(self.id, self._model, generation, self._body.max_tokens, show_thinking=self._show_thinking)
 
-
-def message_of(message_id: str, model: str, generation: Generation, content: list[dict[str, Any]]) -> dict[str, Any]:
-    """A message, not finished yet."""
-    return {
-        "id": message_id,
-        "type": "message",
-        "role": "assistant",
-        "model": model,
-        "content": content,
-        "stop_reason": None,
-        "stop_sequence": None,
-        "usage": {**usage_of(generation), "service_tier": "standard"},
-    }
-
-
-class MessageEvents:
-    """The events of one streamed message, which has one text block."""
-
-    def __init__(self, message_id: str, model: str, generation: Generation, max_tokens: int) -> None:
-        self._id = message_id
-        self._model = model
-        self._generation = generation
-        self._max_tokens = max_tokens
-
-    def start(self) -> bytes:
-        """message_start with the usage known so far, content_block_start, ping."""
-        message = message_of(self._id, self._model, self._generation, [])
-        message["usage"]["output_tokens"] = 0
-        block = {"type": "text", "text": ""}
-        return (
-            event("message_start", {"type": "message_start", "message": message})
-            + event("content_block_start", {"type": "content_block_start", "index": 0, "content_block": block})
-            + self.keepalive()
-        )
-
-    def delta(self, generation: Generation, delta: Delta) -> bytes:
-        """A text delta; at the end content_block_stop and message_delta with the final usage."""
-        out = b""
-        if delta.text:
-            text = {"type": "text_delta", "text": delta.text}
-            out = event("content_block_delta", {"type": "content_block_delta", "index": 0, "delta": text})
+    def message(self, generation: Generation, delta: Delta) -> Response:
+        """All of it. Raises FaultError for an answer that can't be shown as a success."""
+        if delta.finish is not None and delta.finish.reason is EndReason.ERROR:
+            raise FaultError(MALFORMED.kind, MALFORMED.message)
+        content = content_of(delta.events, show_thinking=self._show_thinking)
+        message = message_of(self.id, self._model, generation, content)
         if delta.finish is not None:
-            reason = stop_reason(delta.finish, generation, self._max_tokens)
-            out += event("content_block_stop", {"type": "content_block_stop", "index": 0})
-            final = {"type": "message_delta", "delta": reason, "usage": usage_of(generation)}
-            out += event("message_delta", final)
-        return out
-
-    def end(self) -> bytes:
-        """message_stop."""
-        return event("message_stop", {"type": "message_stop"})
-
-    def failure(self, fault: Fault) -> bytes:
-        """An error event; clients raise it."""
-        return event("error", anthropic_error(fault))
-
-    def keepalive(self) -> bytes:
-        """A ping."""
-        return event("ping", {"type": "ping"})
+            message |= stop_reason(delta.finish, generation, self._body.max_tokens)
+        return json_response(message)
 
 
 def anthropic_routes(service: Service) -> APIRouter:
@@ -131,36 +77,28 @@ def anthropic_routes(service: Service) -> APIRouter:
         service.check_model(body.model)
         reject_unsupported(body, UNSUPPORTED)
         service.check_messages(len(body.messages))
-        return await prepared(prompt_of(body), service, identity_of(request))
+        return await service.prepare(ask_of(body, service.recipe), identity_of(request))
 
     @routes.post("/v1/messages", responses=ERRORS, response_model=None)
     async def create_message(body: MessagesRequest, request: Request) -> Response:
         """Answer a conversation; when its last message is the assistant's, continue that."""
         identity = identity_of(request)
+        sampling = sampling_of(body, service)
         prompt = await prepare(body, request)
-        tier = None if body.service_tier is None else "default"
-        priority = priority_of(body.priority, tier if body.service_tier == "standard_only" else None, identity)
-        message_id, sampling = new_id("msg_"), sampling_of(body, service)
-        keep = retention_for(cache_controls(body), service.router.model.retention_classes)
+        tier = "default" if body.service_tier == "standard_only" else None
+        answer = _Answer(body, service)
         generation = service.generation(
-            message_id,
+            answer.id,
             prompt,
             sampling,
-            priority,
+            priority_of(body.priority, tier, identity),
             identity,
             prompt_param="messages",
-            retention=keep,
+            retention=retention_for(cache_controls(body), service.router.model.retention_classes),
         )
-        model = service.names[0]
         if body.stream:
-            return service.stream([generation], MessageEvents(message_id, model, generation, body.max_tokens))
-        delta = (await service.collect(request, [generation]))[0]
-        message = message_of(
-            message_id, model, generation, [{"type": "text", "text": delta.text}] if delta.text else []
-        )
-        if delta.finish is not None:
-            message |= stop_reason(delta.finish, generation, body.max_tokens)
-        return json_response(message)
+            return service.stream([generation], answer.events(generation))
+        return answer.message(generation, (await service.collect(request, [generation]))[0])
 
     @routes.post("/v1/messages/count_tokens", responses=ERRORS, response_model=None)
     async def count_tokens(body: CountTokensRequest, request: Request) -> Response:

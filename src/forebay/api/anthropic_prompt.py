@@ -1,77 +1,108 @@
-"""The messages of Anthropic's protocol → a conversation. Turns of one role in a row become one, as Anthropic documents.
+"""A Messages request → what it asks of the answer: conversation, tools, format, thinking, and the hints for the cache.
 
-The recipe names the field that it objects to by the conversation's indexes; here they are led back to the request's.
+Thinking is off where the request doesn't speak of it, as Anthropic documents.
 """
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass
-from typing import Literal
-
-from forebay.api.anthropic_types import PromptFields
-from forebay.api.asking import Ask, Prepared
-from forebay.api.auth import Identity
-from forebay.api.parts import CacheControl, texts_of
-from forebay.api.service import Service
+from forebay.api.anthropic_blocks import CacheControl, ToolResultBlock
+from forebay.api.anthropic_conversation import AnyBlock, Turn, in_request, turns_of
+from forebay.api.anthropic_tools import choice_of, specs_of
+from forebay.api.anthropic_types import PromptFields, ThinkingAdaptive, ThinkingEnabled
+from forebay.api.asking import Ask, Path
+from forebay.api.grammars import schema_grammar
+from forebay.api.ports import RecipePort
 from forebay.core.errors import InvalidRequestError
-from forebay.recipe import Conversation, Message
-
-_Role = Literal["system", "user", "assistant"]
-_INDEXED = re.compile(r"messages\.(\d+)(.*)")
-
-
-@dataclass(frozen=True, slots=True)
-class AnthropicPrompt:
-    """A conversation, and where each of its messages stands in the request."""
-
-    conversation: Conversation
-    sources: list[str]
-    """`system` or `messages.N` for each message."""
-
-    @property
-    def prefilled(self) -> bool:
-        """Whether the last message is the assistant's, whose answer goes on from there."""
-        return self.conversation.messages[-1].role == "assistant"
-
-    def in_request(self, param: str | None) -> str | None:
-        """A field of the conversation as a field of the request."""
-        found = _INDEXED.fullmatch(param or "")
-        if found is None or int(found[1]) >= len(self.sources):
-            return param
-        source = self.sources[int(found[1])]
-        return source if source == "system" else source + found[2]
+from forebay.core.grammar import GrammarSpec
+from forebay.recipe import Conversation, Effort
+from forebay.recipe.grammar import can_bound
+from forebay.recipe.parsers import ToolFormat
 
 
-def prompt_of(body: PromptFields) -> AnthropicPrompt:
-    """The conversation that a request describes."""
-    turns: list[tuple[_Role, list[str], str]] = []
-    if body.system:
-        turns.append(("system", _parts(texts_of(body.system)), "system"))
-    for index, message in enumerate(body.messages):
-        parts = _parts(texts_of(message.content))
-        if turns and turns[-1][0] == message.role:
-            turns[-1][1].extend(parts)
-        else:
-            turns.append((message.role, parts, f"messages.{index}"))
-    messages = [Message(role, parts[0] if len(parts) == 1 else parts) for role, parts, _ in turns]
-    return AnthropicPrompt(Conversation(messages), [source for _, _, source in turns])
+def ask_of(body: PromptFields, recipe: RecipePort) -> Ask:
+    """What a request asks. Raises InvalidRequestError for what can't be asked together, or not of this model."""
+    turns = turns_of(body)
+    thinking, budget = _thinking(body, recipe)
+    prefilled = turns[-1].role == "assistant"
+    form, form_param = _format(body)
+    if prefilled:
+        _check_prefill(turns[-1], thinking=budget is not None, formatted=form is not None)
+    choice, parallel = choice_of(body.tool_choice)
+    return Ask(
+        Conversation(
+            [turn.message() for turn in turns],
+            specs_of(body.tools),
+            thinking,
+            _effort(body, recipe, thinking),
+            system_last=True,
+        ),
+        choice,
+        parallel,
+        strict=frozenset(tool.name for tool in body.tools or () if tool.strict),
+        format=form,
+        continue_final=prefilled,
+        reasoning_budget=budget,
+        format_param=form_param,
+        locate=lambda path: _located(path, turns),
+    )
+
+
+def _located(path: Path, turns: list[Turn]) -> Path:
+    return in_request(path, turns)
+
+
+def _thinking(body: PromptFields, recipe: RecipePort) -> tuple[bool | None, int | None]:
+    """Whether to think, and for how many tokens at most. Raises InvalidRequestError where the model can't."""
+    asked = body.thinking
+    if isinstance(asked, ThinkingEnabled):
+        if not can_bound(recipe.parsers):
+            text = "This model doesn't reason between tokens of its own, so thinking can't be held to a budget."
+            raise InvalidRequestError(text, "thinking")
+        return (True if recipe.knows_thinking else None), asked.budget_tokens
+    if isinstance(asked, ThinkingAdaptive):
+        return (True if recipe.knows_thinking else None), None
+    return False, None
+
+
+def _effort(body: PromptFields, recipe: RecipePort, thinking: bool | None) -> Effort | None:
+    """How much to reason. The protocol's effort is a wish about the whole answer, so where there is no reasoning that
+    it could change, it changes nothing."""
+    reasons = recipe.parsers.reasoning is not None or recipe.parsers.tool_format is ToolFormat.HARMONY
+    off = thinking is False and recipe.knows_thinking
+    return None if body.output_config is None or off or not reasons else body.output_config.effort
+
+
+def _format(body: PromptFields) -> tuple[GrammarSpec | None, str]:
+    """The grammar of the answer's text, and the field that asks for it."""
+    config = None if body.output_config is None else body.output_config.format
+    if config is not None and body.output_format is not None:
+        raise InvalidRequestError("Give 'output_config.format' or 'output_format', not both.", "output_format")
+    if config is not None:
+        return schema_grammar(config.json_schema, "output_config.format.schema"), "output_config.format.schema"
+    if body.output_format is not None:
+        return schema_grammar(body.output_format.json_schema, "output_format.schema"), "output_format.schema"
+    return None, "output_config.format.schema"
+
+
+def _check_prefill(last: Turn, *, thinking: bool, formatted: bool) -> None:
+    place = ".".join(map(str, last.place))
+    if formatted:
+        raise InvalidRequestError("An answer that has begun can't be held to a format any more.", place)
+    if thinking and not last.reasoning:
+        text = "An answer that has begun without thinking can't think any more; turn thinking off to continue it."
+        raise InvalidRequestError(text, place)
 
 
 def cache_controls(body: PromptFields) -> list[CacheControl | None]:
-    """Every `cache_control` of a request: its own, and those of its text blocks."""
-    contents = [body.system, *(message.content for message in body.messages)]
-    blocks = [part for content in contents if content is not None and not isinstance(content, str) for part in content]
-    return [body.cache_control, *(block.cache_control for block in blocks)]
+    """Every `cache_control` of a request: its own, and those of its blocks and tools."""
+    contents = [body.system or (), *(message.content for message in body.messages)]
+    blocks = [block for content in contents if not isinstance(content, str) for block in content]
+    tools = [tool.cache_control for tool in body.tools or ()]
+    return [body.cache_control, *tools, *(control for block in blocks for control in _controls(block))]
 
 
-def _parts(text: str | list[str]) -> list[str]:
-    return [text] if isinstance(text, str) else list(text)
-
-
-async def prepared(prompt: AnthropicPrompt, service: Service, identity: Identity) -> Prepared:
-    """The prompt, encoded. Raises InvalidRequestError in the terms of the request."""
-    try:
-        return await service.prepare(Ask(prompt.conversation, continue_final=prompt.prefilled), identity)
-    except InvalidRequestError as error:
-        raise InvalidRequestError(error.message, prompt.in_request(error.param)) from error
+def _controls(block: AnyBlock) -> list[CacheControl | None]:
+    found = [getattr(block, "cache_control", None)]
+    if isinstance(block, ToolResultBlock) and not isinstance(block.content, str):
+        found += [inner.cache_control for inner in block.content or ()]
+    return found

@@ -1,16 +1,18 @@
 """The requests of Anthropic's protocol that we take, as pydantic models. Answers are plain dicts.
 
-Unknown fields are refused, as Anthropic does; known ones that can't be honoured yet are in `UNSUPPORTED`.
+Unknown fields are refused, as Anthropic does; known ones that can't be honoured are in `UNSUPPORTED`.
 """
 
 from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Discriminator, Field, Tag
+from pydantic_core import PydanticCustomError
 
+from forebay.api.anthropic_blocks import Block, CacheControl, PlainText
+from forebay.api.anthropic_tools import AnyToolChoice, CustomTool
 from forebay.api.openai_types import PriorityField
-from forebay.api.parts import CacheControl, TextPart
 from forebay.api.wire import Items, Wire
 
 
@@ -21,10 +23,80 @@ class Metadata(Wire):
 
 
 class AnthropicMessage(Wire):
-    """One message; content is text or text blocks. `system` may stand among the others."""
+    """One message; content is text or blocks. `system` may stand among the others."""
 
     role: Literal["user", "assistant", "system"]
-    content: str | Items[TextPart]
+    content: str | Items[Block]
+
+
+Display = Annotated[
+    Literal["summarized", "omitted"] | None,
+    Field(description="`omitted` leaves the text of thinking blocks empty; it is never summarised here."),
+]
+
+
+class ThinkingEnabled(Wire):
+    """Reason first, for at most so many tokens."""
+
+    type: Literal["enabled"]
+    budget_tokens: Annotated[int, Field(ge=1, le=2**31)]
+    display: Display = None
+
+
+class ThinkingAdaptive(Wire):
+    """Reason as the model sees fit."""
+
+    type: Literal["adaptive"]
+    display: Display = None
+
+
+class ThinkingDisabled(Wire):
+    """Answer at once."""
+
+    type: Literal["disabled"]
+
+
+def _tag(value: object) -> str | None:
+    kind = value.get("type") if isinstance(value, dict) else getattr(value, "type", None)
+    return f"~{kind}"
+
+
+Thinking = Annotated[
+    Annotated[ThinkingEnabled, Tag("~enabled")]
+    | Annotated[ThinkingAdaptive, Tag("~adaptive")]
+    | Annotated[ThinkingDisabled, Tag("~disabled")],
+    Discriminator(
+        _tag, custom_error_type="no_thinking", custom_error_message="its 'type' must be enabled, adaptive or disabled"
+    ),
+]
+
+
+class OutputFormat(Wire):
+    """JSON that follows a schema."""
+
+    type: Literal["json_schema"]
+    json_schema: Annotated[dict[str, Any], Field(alias="schema")]
+
+
+class OutputConfig(Wire):
+    """What the answer looks like, and how much work goes into it."""
+
+    effort: Literal["low", "medium", "high", "xhigh", "max"] | None = None
+    format: OutputFormat | None = None
+
+
+def _edits_nothing(value: object) -> object:
+    """Only what leaves the context as it is: no edits, or thinking cleared while all of it is kept."""
+    edits = value.get("edits", []) if isinstance(value, dict) and set(value) <= {"edits"} else None
+    if not isinstance(edits, list) or not all(_keeps_all(edit) for edit in edits):
+        text = "this server edits no context; the one edit it takes is clear_thinking_20251015 with keep 'all'"
+        raise PydanticCustomError("unsupported_edit", text)
+    return value
+
+
+def _keeps_all(edit: object) -> bool:
+    kind = edit.get("type") if isinstance(edit, dict) else None
+    return kind == "clear_thinking_20251015" and isinstance(edit, dict) and edit.get("keep") in ("all", {"type": "all"})
 
 
 class PromptFields(Wire):
@@ -32,16 +104,16 @@ class PromptFields(Wire):
 
     model: Annotated[str, Field(max_length=512)]
     messages: Annotated[Items[AnthropicMessage], Field(min_length=1)]
-    system: str | Items[TextPart] | None = None
+    system: str | Items[PlainText] | None = None
     cache_control: CacheControl | None = None
-    context_management: Any = None
+    context_management: Annotated[dict[str, Any], BeforeValidator(_edits_nothing)] | None = None
+    output_config: OutputConfig | None = None
+    output_format: OutputFormat | None = None
+    thinking: Thinking | None = None
+    tool_choice: AnyToolChoice | None = None
+    tools: Annotated[Items[CustomTool] | None, Field(max_length=1024)] = None
     mcp_servers: Any = None
-    output_config: Any = None
-    output_format: Any = None
     speed: Any = None
-    thinking: Any = None
-    tool_choice: Any = None
-    tools: Any = None
     user_profile_id: Any = None
     workspace_id: Any = None
 
@@ -69,16 +141,10 @@ class MessagesRequest(PromptFields):
 
 UNSUPPORTED: dict[str, tuple[Any, ...]] = {
     "container": (),
-    "context_management": ({},),
     "diagnostics": (),
     "inference_geo": (),
     "mcp_servers": ([],),
-    "output_config": ({},),
-    "output_format": (),
     "speed": ("standard",),
-    "thinking": ({"type": "disabled"},),
-    "tool_choice": ({"type": "none"},),
-    "tools": ([],),
     "user_profile_id": (),
     "workspace_id": (),
 }

@@ -95,6 +95,8 @@ class Conversation(msgspec.Struct, frozen=True):
     default."""
     effort: Effort | None = None
     """How much to reason, for templates that have such a line; None leaves the template's default."""
+    system_last: bool = False
+    """Whether system messages may stand behind the message to answer, as in Anthropic's protocol."""
     answer_format: GrammarSpec | None = None
     """What the answer is held to, for templates that say so in words; others leave it to the grammar."""
 

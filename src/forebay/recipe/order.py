@@ -67,12 +67,15 @@ def check_order(order: RoleOrder, conversation: Conversation, *, continue_final:
     """Raise ConversationError where a message is out of order, InvalidRequestError for tools that can't be rendered.
 
     The last message has to be the one to answer (a user's or a tool's), or with `continue_final` the assistant's own
-    beginning.
+    beginning; with `system_last` system messages may stand behind it.
     """
     messages = conversation.messages
     if not order.tools:
         _refuse_tools(conversation)
-    _check_last(messages, continue_final=continue_final)
+    count = len(messages)
+    while conversation.system_last and count > 1 and messages[count - 1].role == "system":
+        count -= 1
+    _check_last(messages[:count], continue_final=continue_final)
     before: Role | None = None
     open_calls = _OpenCalls()
     for index, message in enumerate(messages):

@@ -9,7 +9,7 @@ import pytest
 from tests.recipe.parsers.answers import END, ids, spec, vocabulary
 
 from forebay.core.grammar import GrammarSpec
-from forebay.recipe.grammar import GrammarCompiler, Matcher, allowed_tokens, grammar_tokens, within_budget
+from forebay.recipe.grammar import GrammarCompiler, Matcher, allowed_tokens, can_bound, grammar_tokens, within_budget
 from forebay.recipe.parsers import ParserSpec
 
 VOCABULARY: Final = vocabulary("hermes")
@@ -76,3 +76,6 @@ def test_where_nothing_can_be_bounded_the_grammar_stays() -> None:
     assert within_budget(None, spec("hermes"), CLOSED, 5) is None
     without = ParserSpec.of("chatml", vocabulary("hermes", tokens=False))
     assert within_budget(None, without, (), 5) is None
+    assert can_bound(spec("hermes"))
+    assert not can_bound(without)
+    assert not can_bound(spec("hermes", tokens=False))

@@ -2,7 +2,7 @@
 
 from forebay.recipe.grammar.compiler import GrammarCompiler
 from forebay.recipe.grammar.matcher import DeadEndError, Matcher, allowed_tokens
-from forebay.recipe.grammar.reasoning import after_reasoning, within_budget
+from forebay.recipe.grammar.reasoning import after_reasoning, can_bound, within_budget
 from forebay.recipe.grammar.tokens import grammar_tokens, load_grammar_tokens
 from forebay.recipe.grammar.tools import GrammarTool, tool_grammar
 
@@ -13,6 +13,7 @@ __all__ = [
     "Matcher",
     "after_reasoning",
     "allowed_tokens",
+    "can_bound",
     "grammar_tokens",
     "load_grammar_tokens",
     "tool_grammar",

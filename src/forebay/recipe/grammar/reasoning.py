@@ -30,6 +30,12 @@ def after_reasoning(grammar: GrammarSpec, parsers: ParserSpec, prompt_ids: Seque
     return msgspec.structs.replace(grammar, after=end, begin=begin)
 
 
+def can_bound(parsers: ParserSpec) -> bool:
+    """Whether a model's reasoning can be held to a budget: it stands between markers that are tokens of the model."""
+    markers, control = parsers.reasoning, parsers.vocabulary.control
+    return markers is not None and markers.begin in control and markers.end in control
+
+
 def within_budget(
     grammar: GrammarSpec | None, parsers: ParserSpec, prompt_ids: Sequence[int], budget: int
 ) -> GrammarSpec | None:
