@@ -20,6 +20,7 @@ from forebay.api.models import model_routes
 from forebay.api.openai_chat import chat_routes
 from forebay.api.openai_completions import completion_routes
 from forebay.api.ports import RecipePort, RouterPort
+from forebay.api.render import render_routes
 from forebay.api.request_id import RequestIdMiddleware
 from forebay.api.responses_jobs import Jobs
 from forebay.api.responses_routes import responses_routes
@@ -74,6 +75,7 @@ def _add_routes(app: FastAPI, service: Service, jobs: Jobs) -> None:
         anthropic_routes(service),
         model_routes(service),
         tokenize_routes(service),
+        render_routes(service),
         health_routes(service),
         metrics_routes(service.metrics),
         service.metrics.last.routes(service.router.model.retention_classes),

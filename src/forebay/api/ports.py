@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from typing import Protocol
 
 from forebay.core.grammar import GrammarSpec
@@ -11,6 +11,8 @@ from forebay.core.prompt import Prompt
 from forebay.core.request import GenerateRequest
 from forebay.recipe import Conversation, Detokenizer
 from forebay.recipe.parsers import ParserSpec
+from forebay.recipe.pieces import Piece
+from forebay.recipe.vocabulary import Vocabulary
 
 
 class RouterPort(Protocol):
@@ -49,6 +51,14 @@ class RecipePort(Protocol):
         """The model's own ends of an answer."""
 
     @property
+    def template_name(self) -> str:
+        """Which chat template is used."""
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """The tokens of the model."""
+
+    @property
     def knows_thinking(self) -> bool:
         """Whether reasoning can be switched on and off."""
 
@@ -61,6 +71,9 @@ class RecipePort(Protocol):
 
     def encode_chat(self, conversation: Conversation, *, continue_final: bool = False) -> Prompt:
         """Ids of a conversation, ready for the assistant's answer. Raises InvalidRequestError with a dotted `param`."""
+
+    def pieces(self, conversation: Conversation, *, continue_final: bool = False) -> Iterator[Piece]:
+        """What `encode_chat` encodes; for showing it. Raises the same errors."""
 
     def encode_text(self, text: str) -> Prompt:
         """Ids of a raw prompt, with a beginning-of-sequence token where the model wants one."""
