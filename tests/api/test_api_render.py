@@ -1,4 +1,4 @@
-"""POST /v1/recipe/render: the prompt that a request of each protocol would have, and what string rendering makes of it."""
+"""POST /v1/recipe/render: the prompt that a request of each protocol would have, and what a string would make of it."""
 
 from __future__ import annotations
 

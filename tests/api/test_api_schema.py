@@ -23,6 +23,7 @@ OPERATIONS = [
     ("/v1/messages/count_tokens", "POST"),
     ("/tokenize", "POST"),
     ("/detokenize", "POST"),
+    ("/v1/recipe/render", "POST"),
     ("/v1/cache", "GET"),
     ("/v1/models", "GET"),
     ("/v1/models/{model_id}", "GET"),
