@@ -22,10 +22,15 @@ def new_nine_characters() -> str:
     return "".join(secrets.choice(_ALPHABET) for _ in range(_LENGTH))
 
 
+def is_nine_characters(call_id: str) -> bool:
+    """Whether an id has the shape."""
+    return _NINE.fullmatch(call_id) is not None
+
+
 def nine_characters(call_id: str) -> str:
     """The id itself where it has the shape, else one made from its hash: 53 bits, so two ids of one conversation don't
     meet."""
-    if _NINE.fullmatch(call_id):
+    if is_nine_characters(call_id):
         return call_id
     number = int.from_bytes(sha256(call_id.encode("utf-8", "surrogatepass")).digest(), "big")
     found = []

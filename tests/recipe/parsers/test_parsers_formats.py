@@ -6,6 +6,7 @@ import pytest
 from tests.recipe.parsers.answers import DSML, END, ids, parse, parser, read, spec, vocabulary
 
 from forebay.core.request import FinishReason
+from forebay.recipe.call_ids import is_nine_characters
 from forebay.recipe.detokenizer import Detokenizer
 from forebay.recipe.parsers import (
     AnswerEnd,
@@ -181,7 +182,7 @@ def test_llama3_code_behind_the_tag_is_reported() -> None:
     [
         '⟦[TOOL_CALLS]⟧[{"name": "look", "arguments": {"place": 1}}, {"name": "run", "arguments": {}, "id": "x"}]',
         '⟦[TOOL_CALLS]⟧look{"place": 1}⟦[TOOL_CALLS]⟧run{}',
-        '⟦[TOOL_CALLS]⟧look⟦[ARGS]⟧{"place": 1}⟦[TOOL_CALLS]⟧run⟦[CALL_ID]⟧abcdefghi⟦[ARGS]⟧{}',
+        '⟦[TOOL_CALLS]⟧look⟦[ARGS]⟧{"place": 1}⟦[TOOL_CALLS]⟧run⟦[CALL_ID]⟧x⟦[ARGS]⟧{}',
     ],
 )
 def test_mistral_calls_in_all_forms(text: str) -> None:
@@ -191,6 +192,33 @@ def test_mistral_calls_in_all_forms(text: str) -> None:
         *call("{}", "run", 1),
         TextDelta(" bye"),
     ]
+
+
+def test_mistral_id_of_the_model_is_the_calls_own_where_it_has_the_shape() -> None:
+    events, _ = parse("mistral", "⟦[TOOL_CALLS]⟧run⟦[CALL_ID]⟧aB3dE6gH9⟦[ARGS]⟧{}")
+    assert events[0] == ToolCallStart(0, "aB3dE6gH9", "run")
+    parsing = spec("mistral").parser(Detokenizer(vocabulary("mistral")), tools=[Tool("run")])
+    events, _ = read(parsing, ids("mistral", "⟦[TOOL_CALLS]⟧run⟦[ARGS]⟧{}"))
+    assert isinstance(events[0], ToolCallStart)
+    assert is_nine_characters(events[0].id)
+
+
+@pytest.mark.parametrize(
+    ("code", "name", "arguments"),
+    [
+        ('look.call(place="Rome")', "look", '{"place": "Rome"}'),
+        ('run.call(a="x, y", b="say "hi" to me", c="")', "run", '{"a": "x, y", "b": "say \\"hi\\" to me", "c": ""}'),
+        ("run.call()", "run", "{}"),
+    ],
+)
+def test_llama3_calls_of_builtin_tools(code: str, name: str, arguments: str) -> None:
+    assert parse("llama3", f"⟦<|python_tag|>⟧{code}") == (call(arguments, name), AnswerEnd.TOOL_CALLS)
+
+
+@pytest.mark.parametrize("code", ['look.call(place="Rome"', "look.call(1)", 'import look\nlook.call(place="x")', "x"])
+def test_llama3_other_code_is_no_call(code: str) -> None:
+    events, _ = parse("llama3", f"⟦<|python_tag|>⟧{code}")
+    assert (without(events), kinds(events)) == ([TextDelta(code)], [ProblemKind.MALFORMED_CALL])
 
 
 @pytest.mark.parametrize("names", [("function_calls", "invoke", "parameter"), (" calls", " invoke", " parameter")])

@@ -64,13 +64,16 @@ _BEGINS: Final[dict[ToolFormat, str | None]] = {
 }
 
 
-def _objects(tools: Sequence[GrammarTool], key: str) -> str:
-    """Rules `object` and one for each tool: a JSON object with the name and the arguments."""
+_ID: Final = "ID: /[a-zA-Z0-9]{9}/"
+
+
+def _objects(tools: Sequence[GrammarTool], key: str, end: str = '"}"') -> str:
+    """Rules `object` and one for each tool: a JSON object with the name and the arguments, then `end`."""
     names = [f"object_{at}" for at in range(len(tools))]
     rules = [f"object: {' | '.join(names)}"]
     for name, tool in zip(names, tools, strict=True):
         head = f'{{"name": {json.dumps(tool.name, ensure_ascii=False)}, "{key}": '
-        rules.append(f"{name}: {literal(head)} {json_of(tool.parameters)} {literal('}')}")
+        rules.append(f"{name}: {literal(head)} {json_of(tool.parameters)} {end}")
     return "\n".join(rules)
 
 
@@ -81,18 +84,22 @@ def _hermes(vocabulary: Vocabulary, tools: Sequence[GrammarTool], parallel: bool
 
 
 def _llama3(vocabulary: Vocabulary, tools: Sequence[GrammarTool], parallel: bool) -> str:
-    calls = 'calls: object ("; " object)*' if parallel else "calls: object"
-    return f"{calls}\n{_objects(tools, 'parameters')}"
+    """One call, whatever is asked: the chat template has no place for a history with more in one message."""
+    return f"calls: object\n{_objects(tools, 'parameters')}"
 
 
 def _mistral(vocabulary: Vocabulary, tools: Sequence[GrammarTool], parallel: bool) -> str:
+    """Ids may be there or not: versions of the format differ, and the model knows its own."""
     begin = marker(vocabulary, "[TOOL_CALLS]")
     if "[ARGS]" not in vocabulary.control:
         more = '(", " object)*' if parallel else ""
-        return f'calls: {begin} "[" object {more} "]"\n{_objects(tools, "arguments")}'
+        objects = _objects(tools, "arguments", "end")
+        return f'calls: {begin} / ?/ "[" object {more} "]"\nend: (", \\"id\\": \\"" ID "\\"")? "}}"\n{_ID}\n{objects}'
     names = [f"call_{at}" for at in range(len(tools))]
     middle = marker(vocabulary, "[ARGS]")
-    rules = [f"calls: (call){'+' if parallel else ''}", f"call: {' | '.join(names)}"]
+    if "[CALL_ID]" in vocabulary.control:
+        middle = f"({marker(vocabulary, '[CALL_ID]')} ID)? {middle}"
+    rules = [f"calls: (call){'+' if parallel else ''}", f"call: {' | '.join(names)}", _ID]
     for name, tool in zip(names, tools, strict=True):
         rules.append(f"{name}: {begin} {literal(tool.name)} {middle} {json_of(tool.parameters)}")
     return "\n".join(rules)

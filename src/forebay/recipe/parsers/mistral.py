@@ -1,11 +1,16 @@
 """Calls as Mistral writes them: `[TOOL_CALLS][{"name": …, "arguments": {…}}, …]`, and the newer
-`[TOOL_CALLS]name{…}` or `[TOOL_CALLS]name[CALL_ID]…[ARGS]{…}`, any number of them."""
+`[TOOL_CALLS]name{…}` or `[TOOL_CALLS]name[CALL_ID]…[ARGS]{…}`, any number of them.
+
+The id behind `[CALL_ID]` becomes the call's. One within an object comes when the call has long been passed on, so it is
+not used.
+"""
 
 from __future__ import annotations
 
 from enum import Enum, auto
 from typing import ClassVar, Final
 
+from forebay.recipe.call_ids import is_nine_characters
 from forebay.recipe.parsers.arguments import Arguments
 from forebay.recipe.parsers.call_format import Remainder
 from forebay.recipe.parsers.call_object import CallObject
@@ -42,6 +47,7 @@ class MistralCalls:
         self._out = out
         self._in = _In.TEXT
         self._name: list[str] = []
+        self._id: list[str] = []
         self._call = CallObject(out)
         self._arguments = Arguments(out)
         self._remainder = Remainder(out, "", started=False)
@@ -75,7 +81,9 @@ class MistralCalls:
             return self._take_arguments(text, at)
         elif self._in is _In.CALL:
             return self._take_call(text, at)
-        elif self._in is not _In.ID:
+        elif self._in is _In.ID:
+            self._id.append(text[at : at + _MAX_NAME])
+        else:
             return self._between(text, at)
         return len(text)
 
@@ -86,7 +94,7 @@ class MistralCalls:
             return at + 1
         if self._in is _In.BEGIN:
             self._in = _In.ARRAY if char == "[" else _In.NAME
-            self._name = []
+            self._name, self._id = [], []
             return at + (char == "[")
         if char == "{":
             self._in, self._call = _In.CALL, CallObject(self._out)
@@ -112,13 +120,13 @@ class MistralCalls:
 
     def _start(self) -> None:
         """The name is complete."""
-        name = "".join(self._name).strip()
-        self._name = []
+        name, call_id = "".join(self._name).strip(), "".join(self._id).strip()
+        self._name, self._id = [], []
         if not name:
             self._give_up(Remainder(self._out, "", started=False))
             return
         self._in, self._arguments = _In.ARGUMENTS, Arguments(self._out)
-        self._out.start_call(name)
+        self._out.start_call(name, call_id if is_nine_characters(call_id) else None)
 
     def _take_arguments(self, text: str, at: int) -> int:
         end = self._arguments.feed(text, at)

@@ -123,12 +123,12 @@ class Output:
         """Whether a tool of that name was offered."""
         return name in self._tools
 
-    def start_call(self, name: str) -> None:
-        """A call whose name is known begins."""
+    def start_call(self, name: str, call_id: str | None = None) -> None:
+        """A call whose name is known begins; `call_id` is the model's own where its format has one."""
         index = len(self._names)
         self._names.append(name)
         self.open_call = index
-        self._events.append(ToolCallStart(index, self._new_id(index), name))
+        self._events.append(ToolCallStart(index, call_id or self._new_id(index), name))
         if name not in self._tools:
             self.problem(ProblemKind.UNKNOWN_TOOL, f"The call names {name!r}, which is not among the offered tools.")
 

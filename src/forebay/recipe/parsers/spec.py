@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from forebay.recipe.call_ids import new_nine_characters
 from forebay.recipe.parsers.answer import AnswerParser
 from forebay.recipe.parsers.call_format import CallFormat, NoCalls
 from forebay.recipe.parsers.dsml import DsmlCalls
@@ -58,6 +59,10 @@ def new_call_id(index: int) -> str:
     return "call_" + secrets.token_hex(12)
 
 
+def _new_short_id(index: int) -> str:
+    return new_nine_characters()
+
+
 @dataclass(frozen=True, slots=True)
 class ParserSpec:
     """How one model's answers are read."""
@@ -83,6 +88,11 @@ class ParserSpec:
             pair = next((pair for pair in KNOWN if pair.end in chat_template), None)
         return cls(vocabulary, form, pair)
 
+    @property
+    def new_id(self) -> Callable[[int], str]:
+        """Makes ids of calls as the format has them: Mistral's are nine letters and digits, others are free."""
+        return _new_short_id if self.tool_format is ToolFormat.MISTRAL else new_call_id
+
     def parser(
         self,
         text: TokenText,
@@ -90,7 +100,7 @@ class ParserSpec:
         prompt_ids: Sequence[int] = (),
         tools: Sequence[Tool] | None = None,
         stop_ids: Collection[int] = (),
-        new_id: Callable[[int], str] = new_call_id,
+        new_id: Callable[[int], str] | None = None,
     ) -> AnswerParser:
         """A parser for one answer.
 
@@ -99,9 +109,9 @@ class ParserSpec:
             prompt_ids: the prompt, which may end within reasoning.
             tools: what was offered; None looks for no calls at all.
             stop_ids: tokens that end the answer, which are no news within it.
-            new_id: makes the id of the call with this index.
+            new_id: makes the id of the call with this index; None for the format's own kind.
         """
-        out = Output(tools or (), new_id)
+        out = Output(tools or (), new_id or self.new_id)
         harmony = self.tool_format is ToolFormat.HARMONY
         calls: CallFormat = NoCalls(out) if tools is None and not harmony else _FORMATS[self.tool_format](out)
         markers = () if tools is None and not harmony else _FORMATS[self.tool_format].markers
