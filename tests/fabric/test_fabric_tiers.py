@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from tests.fabric.fabric_pages import PAGE, Device, chain, content, make_pool, put, ref
 
+from forebay.fabric import mover
 from forebay.fabric.disk_store import DiskStore
 from forebay.fabric.faults import Fault, FaultyExtents, damage_file, damage_pool
 from forebay.fabric.host_pool import HostPool
@@ -19,6 +20,7 @@ from forebay.fabric.memory import HostMemory
 from forebay.fabric.metrics import Metrics
 from forebay.fabric.mover import Mover
 from forebay.fabric.pool_layout import data_start
+from forebay.fabric.saver import Spiller
 from forebay.fabric.tiers import KvTiers, TierConfig
 from forebay.kv.retention import DAY_S
 from forebay.kv.tiers import PageRef, Where
@@ -367,3 +369,15 @@ def test_write_through_beyond_its_bound_is_skipped_and_counted(monkeypatch: pyte
     assert len(completions(parts.mover, queued.count(True))) == queued.count(True)
     assert parts.metrics.snapshot().save_skipped_queue == queued.count(False)
     parts.close()
+
+
+def test_closing_says_how_much_is_written(open_tiers: Callable[..., KvTiers], monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Spiller.run
+    here = threading.current_thread()
+    monkeypatch.setattr(mover, "_REPORT_EVERY_S", 0.0)
+    monkeypatch.setattr(Spiller, "run", lambda self: run(self) if threading.current_thread() is here else 0)
+    tiers = open_tiers(slots=64)
+    save(tiers, Device(40), chain(40))
+    shares: list[float] = []
+    tiers.close(shares.append)
+    assert shares == [0.0, 0.4, 0.8], "40 pages are three batches"

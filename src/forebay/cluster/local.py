@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import sys
 import tempfile
@@ -12,14 +13,20 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import msgspec
+import zmq
 
 from forebay.core.errors import EngineUnavailableError
+from forebay.core.messages import FLUSHING, Progress
 from forebay.engine import WorkerOptions
 from forebay.engine.threads import THREAD_SETTINGS
 from forebay.router import Router, WorkerLink
 
+log = logging.getLogger(__name__)
+
 _GRACE_S = 2.0
 """How long a worker may take to end by itself, and again after SIGTERM."""
+_FLUSH_S = 20.0
+"""The same for one that says, every `_GRACE_S` or sooner, that it is writing pages to disk."""
 
 
 @asynccontextmanager
@@ -48,8 +55,8 @@ async def local_worker(
                 except Exception as error:  # kept, so that the task group does not wrap it
                     failure = error
                 finally:
-                    await _stop(process)
                     receiving.cancel()
+                    await _stop(process, link)
                     watching.cancel()
     if failure is not None:
         raise failure
@@ -86,16 +93,47 @@ async def _watch(process: Process, router: Router) -> None:
     router.fail(EngineUnavailableError(f"The engine's process ended with exit code {code}."))
 
 
-async def _stop(process: Process) -> None:
+async def _stop(process: Process, link: WorkerLink) -> None:
     """Close its input, which asks it to end; then SIGTERM, then SIGKILL. Returns when it is gone."""
     if process.stdin is not None:
         process.stdin.close()
+    if await _ends_by_itself(process, link):
+        return
     for insist in (process.terminate, process.kill):
-        try:
+        with suppress(ProcessLookupError):
+            insist()
+        with suppress(TimeoutError):
             async with asyncio.timeout(_GRACE_S):
                 await process.wait()
                 return
-        except TimeoutError:
-            with suppress(ProcessLookupError):
-                insist()
     await process.wait()
+
+
+async def _ends_by_itself(process: Process, link: WorkerLink) -> bool:
+    """Wait for the process's end; longer while it says that it writes pages to disk."""
+    try:
+        async with asyncio.timeout(_GRACE_S) as grace, asyncio.TaskGroup() as group:
+            listening = group.create_task(_prolong(grace, link), name="last words")
+            await process.wait()
+            listening.cancel()
+    except TimeoutError:
+        return False
+    return True
+
+
+async def _prolong(grace: asyncio.Timeout, link: WorkerLink) -> None:
+    """Move the deadline with each word of progress, up to `_FLUSH_S` from now."""
+    clock = asyncio.get_running_loop().time
+    limit, told = clock() + _FLUSH_S, False
+    while True:
+        try:
+            message = await link.receive()
+        except (zmq.ZMQError, msgspec.MsgspecError):
+            return
+        if isinstance(message, Progress) and message.stage == FLUSHING:
+            grace.reschedule(min(limit, clock() + _GRACE_S))
+            if not told:
+                log.warning(
+                    "the engine is %s (%.0f %% done); it gets %.0f s", FLUSHING, 100 * message.fraction, _FLUSH_S
+                )
+            told = True

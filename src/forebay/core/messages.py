@@ -185,10 +185,14 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Progress(msgspec.Struct, tag=True, frozen=True):
-    """From a worker while it starts: what it does, and how much of it is done (0 to 1)."""
+    """From a worker while it starts, or while it ends: what it does, and how much of it is done (0 to 1)."""
 
     stage: str
     fraction: float
+
+
+FLUSHING = "writing cached pages to disk"
+"""The stage of `Progress` that a worker sends while it ends, as long as it has pages to write."""
 
 
 class Ready(msgspec.Struct, tag=True):

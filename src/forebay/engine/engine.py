@@ -96,10 +96,13 @@ class Engine:
         """Give up what the prefix cache holds on the device alone; tiers below keep what they have."""
         self._book.clear()
 
-    def close(self) -> None:
-        """End the page moves; what should be on disk is written, for seconds at most. No step may follow."""
+    def close(self, report: Callable[[float], None] = lambda _: None) -> None:
+        """End the page moves; what should be on disk is written, for seconds at most. No step may follow.
+
+        `report` is told the share of the writing that is done, while there is any.
+        """
         if self._moves is not None:
-            self._moves.close()
+            self._moves.close(report)
 
     def submit(self, request: GenerateRequest) -> None:
         """Take a request. What makes it impossible is answered by its first output, with an error."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from forebay.core.messages import TierStats
@@ -131,9 +131,10 @@ class PageMoves:
         """Recount the tiers' book-keeping."""
         return self._tiers.check()
 
-    def close(self) -> None:
-        """End the copies. Device memory may go only after this."""
-        self._tiers.close()
+    def close(self, report: Callable[[float], None] = lambda _: None) -> None:
+        """End the copies; `report` is told the share done of what is written to disk. Device memory may go only after
+        this."""
+        self._tiers.close(report)
 
     def _save_now(self, saves: list[Save]) -> None:
         """Each page for itself, so that a prefix is kept where not all of it finds room. The scheduler pins them."""

@@ -18,6 +18,7 @@ import zmq
 
 from forebay.core.errors import ForebayError
 from forebay.core.messages import (
+    FLUSHING,
     Abort,
     CheckIntegrity,
     FromWorker,
@@ -128,7 +129,7 @@ def main() -> int:
         try:
             serve(engine, connection)
         finally:
-            engine.close()
+            engine.close(lambda share: connection.send(Progress(FLUSHING, share)))
     except Exception as error:
         if not isinstance(error, ForebayError):
             log.exception("the worker ends")

@@ -31,6 +31,7 @@ log = logging.getLogger(__name__)
 _SWEEP_EVERY_S = 30.0
 _IDLE_S = 1.0
 _SCRUB_PAGES = 8
+_REPORT_EVERY_S = 0.5
 
 
 class Mover:
@@ -133,9 +134,9 @@ class Mover:
         self._clear_wanted.set()
         self._housework.set()
 
-    def close(self, spill_s: float = 5.0) -> None:
+    def close(self, report: Callable[[float], None] = lambda _: None, spill_s: float = 15.0) -> None:
         """End the threads: loads stop where they are, write-through drops what waits, and pages that should be on disk
-        are written for at most `spill_s` seconds.
+        are written for at most `spill_s` seconds. `report` is told the share that is done, twice a second.
         """
         self._closing.set()
         for job in list(self._loads.values()):
@@ -146,11 +147,18 @@ class Mover:
         self._housework.set()
         self._keeper.join()
         if self._disk is not None and self._spiller is not None:
-            deadline = time.monotonic() + spill_s
-            while time.monotonic() < deadline and self._spiller.run():
-                pass
+            self._flush(self._spiller, report, spill_s)
             self._tidy(self._disk)
         os.close(self._wake_fd)
+
+    def _flush(self, spiller: Spiller, report: Callable[[float], None], spill_s: float) -> None:
+        total = self._pool.gauges().dirty
+        deadline, told = time.monotonic() + spill_s, -_REPORT_EVERY_S
+        while (now := time.monotonic()) < deadline and (left := self._pool.gauges().dirty):
+            if now - told >= _REPORT_EVERY_S:
+                report(1 - left / total if total else 0.0)
+                told = now
+            spiller.run()
 
     def _finish(self, completion: Completion) -> None:
         self._completions.append(completion)

@@ -208,15 +208,16 @@ class KvTiers:
         """Recount the book-keeping; empty when all is well."""
         return self._pool.check()
 
-    def close(self) -> None:
-        """End the threads, write what should be on disk (for seconds at most), and give the memory back.
+    def close(self, report: Callable[[float], None] = lambda _: None) -> None:
+        """End the threads, write what should be on disk (for 15 s at most), and give the memory back.
 
-        Device memory may go only after this. Closing twice does nothing.
+        `report` is told the share of the writing that is done, while there is any. Device memory may go only after
+        this. Closing twice does nothing.
         """
         if self._closed:
             return
         self._closed = True
-        self._mover.close()
+        self._mover.close(report)
         if self._disk is not None:
             self._disk.close()
         self._pool.close()
