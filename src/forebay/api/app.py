@@ -8,6 +8,7 @@ from starlette.responses import HTMLResponse
 
 from forebay import __version__
 from forebay.api.access import AccessMiddleware
+from forebay.api.answer_store import AnswerStore
 from forebay.api.anthropic_messages import anthropic_routes
 from forebay.api.auth import AuthMiddleware, KeyRing, configured_keys
 from forebay.api.config import ApiConfig
@@ -39,7 +40,8 @@ def build_app(router: RouterPort, recipe: RecipePort, config: ApiConfig) -> Fast
     names = (*config.served_model_names, router.model.name)
     metrics = ApiMetrics(names[0])
     router.on_stats = metrics.on_stats
-    service = Service(router, recipe, config, metrics)
+    answers = AnswerStore(config.kept_answers, config.kept_answers_bytes, config.kept_answers_ttl_s)
+    service = Service(router, recipe, config, metrics, answers)
     jobs = Jobs(config.background_responses)
     app = FastAPI(
         title="Forebay",

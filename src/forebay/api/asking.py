@@ -13,7 +13,9 @@ from typing import Any, Literal
 
 import msgspec
 
+from forebay.api.answer_store import HistoryKey
 from forebay.api.grammars import schema_grammar
+from forebay.api.keeping import AnswerRecord, KeptAnswers
 from forebay.api.ports import RecipePort
 from forebay.core.errors import ConversationError, InvalidRequestError
 from forebay.core.grammar import GrammarSpec
@@ -92,9 +94,16 @@ class Prepared:
     """Whether the answer goes on behind text of the assistant."""
     conversation: Conversation
     """As it was encoded."""
+    answers: KeptAnswers
+    history: HistoryKey
+    """Under which `answers` keeps an answer."""
+
+    def record(self) -> AnswerRecord | None:
+        """A new record of one choice; None where the choice is not a whole message."""
+        return None if self.continued else AnswerRecord(self.answers, self.history)
 
 
-async def prepare(ask: Ask, recipe: RecipePort) -> Prepared:
+async def prepare(ask: Ask, recipe: RecipePort, answers: KeptAnswers) -> Prepared:
     """Encode the conversation and check what the answer shall be, without holding up the event loop.
 
     Raises InvalidRequestError in the terms of the request, ConversationError for roles that are out of order.
@@ -102,6 +111,7 @@ async def prepare(ask: Ask, recipe: RecipePort) -> Prepared:
     tools = _shown(ask)
     try:
         conversation = msgspec.structs.replace(ask.conversation, tools=tools, thinking=_thinking(ask, recipe))
+        conversation, history = answers.recognise(conversation)
         ids = await _encode(conversation, recipe, continue_final=ask.continue_final)
     except InvalidRequestError as error:
         raise _in_request(error, ask.locate) from error
@@ -114,6 +124,8 @@ async def prepare(ask: Ask, recipe: RecipePort) -> Prepared:
         tools=[Tool(tool.name, _required(tool)) for tool in tools] or None,
         continued=ask.continue_final,
         conversation=conversation,
+        answers=answers,
+        history=history,
     )
 
 

@@ -38,6 +38,12 @@ class ApiConfig:
     """Most stop strings in one request, each of at most 1,024 characters."""
     max_logprobs: int = 20
     """Most alternatives a request may ask for at each token (`top_logprobs`, `logprobs`, `prompt_logprobs`)."""
+    kept_answers: int = 16_384
+    """Most answers whose token ids are kept, so that they enter the prompt unchanged when clients send them back."""
+    kept_answers_bytes: int = 64 * 1024 * 1024
+    """Most bytes of kept answers."""
+    kept_answers_ttl_s: float = 86_400.0
+    """Seconds after its last use for which an answer is kept."""
     stored_responses: int = 4096
     """Most responses of /v1/responses that are kept for later requests, of all tenants together."""
     stored_responses_bytes: int = 256 * 1024 * 1024

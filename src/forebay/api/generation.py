@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from forebay.api.asking import Prepared
 from forebay.api.errors import FaultError, Kind
+from forebay.api.keeping import AnswerRecord
 from forebay.api.observe import RequestObserver
 from forebay.api.ports import RecipePort, RouterPort
 from forebay.api.reading import ChoiceReader, EndReason, Finish, ParsedReader, PlainReader
@@ -58,9 +59,17 @@ Sink = Callable[["Generation", Delta], Awaitable[None]]
 class _Choice:
     """One choice so far."""
 
-    def __init__(self, reader: ChoiceReader) -> None:
+    def __init__(self, reader: ChoiceReader, record: AnswerRecord | None) -> None:
         self.reader = reader
+        self.record = record
         self.done = False
+
+    def keep(self, delta: Delta) -> None:
+        """Record a delta, so that the answer is known when it comes back."""
+        if self.record is not None:
+            self.record.add(delta.events, delta.token_ids)
+            if delta.finish is not None:
+                self.record.finish(self.reader.body, cut=delta.finish.stop_string is not None)
 
 
 class Generation:
@@ -87,7 +96,10 @@ class Generation:
         self.completion_tokens = 0
         self._observer = observer
         self._own_stops = frozenset(recipe.stop_token_ids)
-        self._choices = [_Choice(_reader(request, recipe, stop, prepared)) for _ in range(request.sampling.n)]
+        self._choices = [
+            _Choice(_reader(request, recipe, stop, prepared), None if prepared is None else prepared.record())
+            for _ in range(request.sampling.n)
+        ]
 
     @property
     def reasoning_tokens(self) -> int:
@@ -124,6 +136,7 @@ class Generation:
         delta = self._delta(choice, output)
         choice.done = delta.finish is not None
         self._observer.said(delta.events)
+        choice.keep(delta)
         if delta.finish is not None:
             cut = delta.finish.reason is EndReason.LENGTH
             self._observer.finished(FinishReason.LENGTH if cut else FinishReason.STOP)
@@ -156,7 +169,7 @@ def _reader(
     parser = recipe.parsers.parser(
         detokenizer, prompt_ids=request.prompt_ids, tools=prepared.tools, stop_ids=request.sampling.stop_token_ids
     )
-    return ParsedReader(parser, stop, minimum)
+    return ParsedReader(parser, lambda token: not recipe.token_bytes(token).strip(), stop, minimum)
 
 
 def _first_error(group: BaseExceptionGroup[BaseException]) -> BaseException:

@@ -6,7 +6,7 @@ arguments, and none spans a call. The parser sees all tokens up to a stop string
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, Protocol
@@ -72,6 +72,11 @@ class ChoiceReader(Protocol):
     def reasoning_tokens(self) -> int:
         """Tokens so far that are reasoning or its markers."""
 
+    @property
+    def body(self) -> int | None:
+        """How many tokens at the beginning are reasoning, its markers and the white space behind them; None where no
+        border between tokens parts it from the rest."""
+
     def push(self, token_ids: Sequence[int]) -> Reading:
         """Take new tokens, without the one that ended the choice."""
 
@@ -83,6 +88,7 @@ class PlainReader:
     """All tokens are text."""
 
     reasoning_tokens: Final = 0
+    body: Final = 0
 
     def __init__(self, stream: TextStream) -> None:
         self._stream = stream
@@ -103,14 +109,20 @@ class PlainReader:
 class ParsedReader:
     """An answer in its model's format: reasoning, text and calls."""
 
-    def __init__(self, parser: AnswerParser, stop: Sequence[str] = (), min_tokens: int = 0) -> None:
+    def __init__(
+        self, parser: AnswerParser, is_blank: Callable[[int], bool], stop: Sequence[str] = (), min_tokens: int = 0
+    ) -> None:
+        """`is_blank`: whether a token is white space only."""
         self._parser = parser
+        self._is_blank = is_blank
         self._stops = StopStrings(stop)
         self._min_tokens = min_tokens
         self._tokens = 0
         self._calls = 0
+        self._said = False
+        """There was text or a call."""
         self.reasoning_tokens = 0
-        """Tokens so far that are reasoning or its markers."""
+        self.body: int | None = 0
 
     def push(self, token_ids: Sequence[int]) -> Reading:
         """Take new tokens, one by one, so that what is read doesn't depend on how many a step brought."""
@@ -130,7 +142,19 @@ class ParsedReader:
         events = self._parser.push((token,))
         reasons = before or self._parser.in_reasoning or any(isinstance(event, ReasoningDelta) for event in events)
         self.reasoning_tokens += reasons
+        self._move_body(token, events, reasons=reasons)
+        self._said |= any(isinstance(event, TextDelta | ToolCallStart) for event in events)
         return self._visible(events)
+
+    def _move_body(self, token: int, events: Sequence[Event], *, reasons: bool) -> None:
+        """Put the end of the body behind this token, if it is there."""
+        if self.body is None:
+            return
+        if reasons:
+            mixed = self._said or any(isinstance(event, TextDelta | ToolCallStart) for event in events)
+            self.body = None if mixed else self._tokens
+        elif 0 < self.body == self._tokens - 1 and self._is_blank(token):
+            self.body = self._tokens
 
     def finish(self, reason: FinishReason, last: int | None) -> tuple[list[Event], Finish]:
         """What was held back; it may complete a stop string."""

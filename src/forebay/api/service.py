@@ -13,12 +13,14 @@ from dataclasses import dataclass, field
 import msgspec
 from starlette.requests import Request
 
+from forebay.api.answer_store import AnswerStore
 from forebay.api.asking import INLINE_CHARS, Ask, Prepared, check_text, prepare
 from forebay.api.auth import Identity
 from forebay.api.config import ApiConfig
 from forebay.api.errors import FaultError, Kind
 from forebay.api.generation import Delta, Generation, collect
 from forebay.api.hangup import until_hangup
+from forebay.api.keeping import KeptAnswers
 from forebay.api.metrics import ApiMetrics
 from forebay.api.observe import RequestObserver
 from forebay.api.ports import RecipePort, RouterPort
@@ -36,6 +38,7 @@ class Service:
     recipe: RecipePort
     config: ApiConfig
     metrics: ApiMetrics
+    answers: AnswerStore
     started: int = field(default_factory=lambda: int(time.time()))
     """Unix seconds; the `created` of the model."""
 
@@ -59,7 +62,7 @@ class Service:
 
     async def prepare(self, ask: Ask, identity: Identity) -> Prepared:
         """All that comes before a generation, for a caller. Raises InvalidRequestError in the terms of the request."""
-        return await prepare(ask, self.recipe)
+        return await prepare(ask, self.recipe, KeptAnswers(self.answers, identity.tenant, self.metrics.answers))
 
     async def encode_text(self, text: str, *, special: bool = True) -> list[int]:
         """Ids of a raw prompt (`special`: with the model's beginning token), without holding up the event loop."""
