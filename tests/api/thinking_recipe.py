@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
+import msgspec
 import pytest
 from tests.api.fakes import MODEL, FakeRouter
 
@@ -118,7 +119,7 @@ class ScriptRouter(FakeRouter):
 
     def say(self, *script: str) -> None:
         """The next answers; what was before is forgotten."""
-        self.reset()
+        self.reset(model=self.model)
         self.script, self.said = list(script), []
 
     def _choice(self, request: GenerateRequest, index: int) -> list[TokenOutput]:
@@ -159,7 +160,9 @@ def _held(recipe: Recipe, request: GenerateRequest, wanted: list[int]) -> list[i
 
 def script_router() -> ScriptRouter:
     """A router with room for long prompts."""
-    from msgspec.structs import replace as with_fields
-
     recipe = thinking_recipe()
-    return ScriptRouter(recipe, model=with_fields(MODEL, max_model_len=60_000, vocab_size=recipe.vocab_size))
+    classes = {"none": 0.0, "chat": 300.0, "agent": 3600.0}
+    model = msgspec.structs.replace(
+        MODEL, max_model_len=60_000, vocab_size=recipe.vocab_size, retention_classes=classes
+    )
+    return ScriptRouter(recipe, model=model)

@@ -20,6 +20,7 @@ from forebay.api.anthropic_blocks import (
     ToolUseBlock,
 )
 from forebay.api.anthropic_types import AnthropicMessage, PromptFields
+from forebay.api.billing import without_billing_line
 from forebay.core.errors import InvalidRequestError
 from forebay.recipe import Message, ToolCall
 from forebay.recipe.conversation import Role
@@ -67,12 +68,25 @@ def turns_of(body: PromptFields) -> list[Turn]:
     """The turns of a request, in order. Raises InvalidRequestError for a block that its role can't have."""
     turns: list[Turn] = []
     if body.system:
-        _add_content(turns, "system", body.system, ("system",))
+        _add_system(turns, body.system)
     for index, message in enumerate(body.messages):
         place: Path = ("messages", index)
         _check_blocks(message, place)
         _add_content(turns, message.role, message.content, place)
     return turns
+
+
+def _add_system(turns: list[Turn], system: str | Sequence[TextBlock]) -> None:
+    """The instructions, without a client's billing line; no turn where nothing else is there."""
+    if isinstance(system, str):
+        texts: list[tuple[str, Path]] = [(system, ("system",))]
+    else:
+        texts = [(block.text, ("system", index, "text")) for index, block in enumerate(system)]
+    first, place = texts[0]
+    shown = without_billing_line(first)
+    texts[:1] = [(shown, place)] if shown or shown == first else []
+    for text, at in texts:
+        _turn(turns, "system", ("system",)).add_text(text, at)
 
 
 def _check_blocks(message: AnthropicMessage, place: Path) -> None:
@@ -86,7 +100,7 @@ def _check_blocks(message: AnthropicMessage, place: Path) -> None:
 
 def _add_content(turns: list[Turn], role: Role, content: str | Sequence[AnyBlock], place: Path) -> None:
     """Put a message's content behind the turns there are."""
-    inner = place if place == ("system",) else (*place, "content")
+    inner = (*place, "content")
     if isinstance(content, str):
         _turn(turns, role, place).add_text(content, inner)
         return
