@@ -106,7 +106,11 @@ class Harmony:
         if conversation.tools:
             yield Words(f"# Tools\n\n## functions\n\n{_OPENING}\n\n")
             write = harmony_published.signature if self.published else harmony_types.signature
-            yield from (Text(write(tool), Origin.SYSTEM) for tool in conversation.tools)
+            for tool in conversation.tools:
+                # The template's own, so that the line break before them joins them in one token, as in training.
+                text = write(tool)
+                slashes = "//" if text.startswith("//") else ""
+                yield from (Words(slashes), Text(text.removeprefix(slashes), Origin.SYSTEM))
             yield Words(_CLOSING)
 
     def _later_system(self, message: Message, at: int) -> Iterator[Piece]:
