@@ -11,8 +11,20 @@ from hypothesis import strategies as st
 from forebay.core.request import SamplingParams
 from forebay.engine.randomness import uniform
 from forebay.engine.sampler import Draw, sample
+from forebay.kernels import Kernels, load_kernels
+from forebay.kernels.build import BuildError, built_library
 
 VOCABULARY = 600
+
+
+@pytest.fixture(scope="module", params=["torch", "native"])
+def kernels(request: pytest.FixtureRequest) -> Kernels:
+    if request.param == "native":
+        try:
+            built_library()
+        except BuildError as error:
+            pytest.skip(f"the native kernels can't be built here: {error}")
+    return load_kernels(request.param)
 
 
 def logits_of(seed: int, rows: int = 1, spread: float = 3.0) -> torch.Tensor:
@@ -53,11 +65,11 @@ def reference(logits: torch.Tensor, params: SamplingParams, point: float) -> int
     spread=st.sampled_from([0.01, 1.0, 5.0]),
 )
 def test_filters_and_draw_equal_the_reference(
-    seed: int, temperature: float, top_k: int, top_p: float, min_p: float, spread: float
+    kernels: Kernels, seed: int, temperature: float, top_k: int, top_p: float, min_p: float, spread: float
 ) -> None:
     logits = logits_of(seed, spread=spread)
     one = draw(temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, seed=seed)
-    token = sample(logits, [one])[0]
+    token = sample(logits, [one], kernels)[0]
     expected = reference(logits[0], one.sampling, uniform(seed, 0, 0))
     if token != expected:  # fp32 against float64: the draw may fall on the border of two tokens
         near = [
@@ -66,46 +78,46 @@ def test_filters_and_draw_equal_the_reference(
         assert token in near
 
 
-def test_greedy_takes_the_most_likely_token() -> None:
+def test_greedy_takes_the_most_likely_token(kernels: Kernels) -> None:
     logits = logits_of(1, rows=3)
-    assert sample(logits, [draw(i, temperature=0.0) for i in range(3)]) == logits.argmax(dim=-1).tolist()
+    assert sample(logits, [draw(i, temperature=0.0) for i in range(3)], kernels) == logits.argmax(dim=-1).tolist()
 
 
 @given(seed=st.integers(0, 2**32), others=st.integers(0, 5), position=st.integers(0, 50))
 @settings(deadline=None, max_examples=40)
-def test_a_token_does_not_depend_on_the_batch(seed: int, others: int, position: int) -> None:
+def test_a_token_does_not_depend_on_the_batch(kernels: Kernels, seed: int, others: int, position: int) -> None:
     logits = logits_of(seed, rows=others + 1)
     mine = draw(others, output=[7] * position, seed=seed, top_p=0.9, repetition_penalty=1.2, presence_penalty=0.5)
     crowd = [draw(i, seed=seed + i, temperature=0.0 if i % 2 else 1.3, top_k=9 * i) for i in range(others)]
     alone = Draw(0, mine.sampling, 0, mine.prompt_ids, mine.output_ids)
-    assert sample(logits, [*crowd, mine])[-1] == sample(logits[others:], [alone])[0]
+    assert sample(logits, [*crowd, mine], kernels)[-1] == sample(logits[others:], [alone], kernels)[0]
 
 
-def test_choices_of_one_request_differ_and_repeat() -> None:
+def test_choices_of_one_request_differ_and_repeat(kernels: Kernels) -> None:
     logits = logits_of(3, spread=0.5)
     draws = [draw(0, choice=i, seed=5) for i in range(8)]
-    tokens = sample(logits, draws)
+    tokens = sample(logits, draws, kernels)
     assert len(set(tokens)) > 4
-    assert sample(logits, draws) == tokens
+    assert sample(logits, draws, kernels) == tokens
 
 
-def test_the_draws_follow_the_distribution() -> None:
+def test_the_draws_follow_the_distribution(kernels: Kernels) -> None:
     logits = torch.tensor([[0.0, 1.0, 2.0, -1.0]])
     draws = [Draw(0, SamplingParams(max_tokens=1, seed=seed), 0, [], []) for seed in range(4000)]
-    share = np.bincount(sample(logits, draws), minlength=4) / 4000
+    share = np.bincount(sample(logits, draws, kernels), minlength=4) / 4000
     assert np.abs(share - torch.softmax(logits[0], 0).numpy()).max() < 0.03
 
 
-def test_penalties_bias_and_minimum_length() -> None:
+def test_penalties_bias_and_minimum_length(kernels: Kernels) -> None:
     logits = torch.zeros(1, VOCABULARY)
     logits[0, 5], logits[0, 9] = 4.0, 3.5
-    assert sample(logits, [draw(temperature=0.0, output=[5], presence_penalty=1.0)]) == [9]
-    assert sample(logits, [draw(temperature=0.0, output=[5, 5], frequency_penalty=0.3)]) == [9]
-    assert sample(logits, [draw(temperature=0.0, output=[5], frequency_penalty=0.3)]) == [5]
-    assert sample(logits, [draw(temperature=0.0, output=[5], repetition_penalty=1.5)]) == [9]
-    assert sample(logits, [draw(temperature=0.0, logit_bias={44: 10.0})]) == [44]
-    assert sample(logits, [draw(temperature=0.0, min_tokens=1, stop_token_ids=(5,))]) == [9]
-    assert sample(logits, [draw(temperature=0.0, min_tokens=1, stop_token_ids=(5,), output=[1])]) == [5]
+    assert sample(logits, [draw(temperature=0.0, output=[5], presence_penalty=1.0)], kernels) == [9]
+    assert sample(logits, [draw(temperature=0.0, output=[5, 5], frequency_penalty=0.3)], kernels) == [9]
+    assert sample(logits, [draw(temperature=0.0, output=[5], frequency_penalty=0.3)], kernels) == [5]
+    assert sample(logits, [draw(temperature=0.0, output=[5], repetition_penalty=1.5)], kernels) == [9]
+    assert sample(logits, [draw(temperature=0.0, logit_bias={44: 10.0})], kernels) == [44]
+    assert sample(logits, [draw(temperature=0.0, min_tokens=1, stop_token_ids=(5,))], kernels) == [9]
+    assert sample(logits, [draw(temperature=0.0, min_tokens=1, stop_token_ids=(5,), output=[1])], kernels) == [5]
     assert logits[0, 5] == 4.0, "the caller's logits stay as they were"
 
 

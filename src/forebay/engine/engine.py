@@ -144,7 +144,7 @@ class Engine:
         try:
             result = self._runner.run(plan)
             draws, dead = self._constraints.constrain(_draws(plan))
-            drawn = sample(result.logits, draws)
+            drawn = sample(result.logits, draws, self._runner.kernels)
         except Exception as error:
             self._failures += 1
             log.exception("a step of %d rows failed", len(plan.rows))

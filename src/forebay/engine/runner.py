@@ -34,7 +34,7 @@ class ModelRunner:
 
     def __init__(self, model: Model, kernels: Kernels, layout: KvLayout, pages: int) -> None:
         self._model = model
-        self._kernels = kernels
+        self.kernels = kernels
         self._layout = layout
         self._pages = layout.allocate(pages)
 
@@ -47,7 +47,7 @@ class ModelRunner:
     def run(self, plan: StepPlan) -> StepResult:
         """Copy the plan's pages, then compute all rows in one forward pass."""
         if plan.copies:
-            self._kernels.copy_pages(self._pages, plan.copies)
+            self.kernels.copy_pages(self._pages, plan.copies)
         ids, batch = build_batch(plan.rows)
         hidden = self._model.forward(ids, batch, self._pages, self._layout)
         ends = batch.row_starts[1:].tolist()

@@ -1,5 +1,6 @@
 """Everything that touches numbers in bulk, behind one interface; policy and models are elsewhere."""
 
+from forebay.kernels.draw import Pick
 from forebay.kernels.interface import PAGE_TOKENS, Kernels, KvLayout, LayerSettings, LayerWeights, StepBatch, Weight
 from forebay.kernels.load import load_kernels
 from forebay.kernels.quantised import GROUP, QuantisedMatrix, below_each_other, quantise
@@ -11,6 +12,7 @@ __all__ = [
     "KvLayout",
     "LayerSettings",
     "LayerWeights",
+    "Pick",
     "QuantisedMatrix",
     "StepBatch",
     "Weight",

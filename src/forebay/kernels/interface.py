@@ -12,12 +12,14 @@ page.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
+from forebay.kernels.draw import Pick
 from forebay.kernels.quantised import QuantisedMatrix
 
 PAGE_TOKENS = 16
@@ -173,6 +175,9 @@ class Kernels(Protocol):
 
     def silu_mul(self, gate_up: Tensor) -> Tensor:
         """[T, 2I] → silu(first half) * second half, [T, I]."""
+
+    def draw(self, logits: Tensor, picks: Sequence[Pick]) -> list[int]:
+        """One token for each pick from logits [M, V], of which a row has at least one finite value."""
 
     def copy_pages(self, pages: Tensor, pairs: list[tuple[int, int]]) -> None:
         """Copy whole pages, (source, destination) each; sources and destinations are disjoint."""

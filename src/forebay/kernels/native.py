@@ -6,6 +6,8 @@ OpenMP pool.
 
 from __future__ import annotations
 
+import ctypes
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +15,7 @@ import torch
 from torch import Tensor
 
 from forebay.kernels.checks import PreparedBatch, check_kv, check_tensor, prepare_batch
+from forebay.kernels.draw import Pick, native_picks
 from forebay.kernels.interface import KvLayout, LayerSettings, LayerWeights, Stack, StepBatch, Weight
 from forebay.kernels.layer_table import NativeStack
 from forebay.kernels.library import Format, load_library
@@ -211,6 +214,13 @@ class NativeKernels:
         out = torch.empty((tokens, both // 2))
         self._library.forebay_silu_mul(gate_up.data_ptr(), out.data_ptr(), tokens, both // 2, self._threads)
         return out
+
+    def draw(self, logits: Tensor, picks: Sequence[Pick]) -> list[int]:
+        rows, size = logits.shape
+        check_tensor("logits", logits, torch.float32, (rows, size))
+        out = (ctypes.c_int64 * len(picks))()
+        self._library.forebay_draw(logits.data_ptr(), size, native_picks(picks, rows), len(picks), out, self._threads)
+        return list(out)
 
     def copy_pages(self, pages: Tensor, pairs: list[tuple[int, int]]) -> None:
         if not pairs:

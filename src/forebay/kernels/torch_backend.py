@@ -6,12 +6,14 @@ another number of rows.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
+from forebay.kernels.draw import Pick, draw
 from forebay.kernels.interface import (
     PAGE_TOKENS,
     KvLayout,
@@ -129,6 +131,9 @@ class TorchKernels:
 
     def stack(self, layers: tuple[LayerWeights, ...], settings: LayerSettings) -> Stack | None:
         return None
+
+    def draw(self, logits: Tensor, picks: Sequence[Pick]) -> list[int]:
+        return draw(logits, picks)
 
     def copy_pages(self, pages: Tensor, pairs: list[tuple[int, int]]) -> None:
         for source, destination in pairs:
