@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from forebay import __version__
@@ -19,6 +20,7 @@ from forebay.cli.chat import ChatOptions, ServerOptions
 from forebay.cli.options import EngineOptions, SchedulingOptions, UsageError, parse_size
 from forebay.cli.serve import HttpOptions
 from forebay.cli.worker import worker_options
+from forebay.kv.quota import Quotas
 from forebay.models import ModelSource
 
 Run = Callable[..., Any]
@@ -208,6 +210,18 @@ def test_cache_options_reach_the_worker(run: Run, served: list[dict[str, Any]], 
     assert (made.host_pool, made.host_pool_numa, made.host_pool_path) == (1 << 30, 1, None)
     assert (made.cache_dir, made.cache_disk, made.cache_required) == (str(tmp_path), 0, True)
     assert (made.retention, made.retention_classes) == ("build", {"build": 43200.0})
+
+
+def test_quotas_and_half_lives_reach_the_worker(run: Run, served: list[dict[str, Any]]) -> None:
+    given = ("--host-quota", "1GiB", "--host-quota", "team=a=2GiB", "--disk-quota", "b=3GiB", "--disk-half-life", "7")
+    assert run("serve", "m.gguf", *given).code == 0
+    made = worker_options(ModelSource("m", Path("m.gguf"), "gguf"), "m", ENGINE, SCHEDULING, served[0]["cache"])
+    assert made.host_quotas == Quotas(1 << 30, {"team=a": 2 << 30})
+    assert made.disk_quotas == Quotas(None, {"b": 3 << 30})
+    assert (made.host_half_life_s, made.disk_half_life_s) == (60.0, 7.0)
+    assert msgspec.json.decode(msgspec.json.encode(made), type=type(made)) == made
+    for wrong in ("much", "=1GiB", "a="):
+        assert run("serve", "m.gguf", "--host-quota", wrong).code == 2
 
 
 def test_cache_defaults_and_what_is_refused(run: Run, served: list[dict[str, Any]]) -> None:

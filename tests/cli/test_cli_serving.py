@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import uvicorn
 
@@ -25,7 +26,7 @@ from forebay.cli.startup import kv_tokens, local_url, start_report
 from forebay.cli.worker import worker_options
 from forebay.cluster import WorkerOptions
 from forebay.core.errors import ConfigError
-from forebay.core.messages import ModelInfo
+from forebay.core.messages import ModelInfo, TierStats
 from forebay.models import ModelConfig, ModelSource, describe, resolve
 
 Run = Callable[..., Any]
@@ -138,6 +139,21 @@ def test_the_report_says_what_runs_and_how_to_try_it(config: ModelConfig) -> Non
     assert "2 API keys" in with_keys
     assert "forebay doctor" in with_keys
     assert "authorization: Bearer" in with_keys
+
+
+def test_the_report_names_the_tiers_below_the_device(config: ModelConfig) -> None:
+    options = WorkerOptions(model="tiny", cache_dir="/cache", retention="agent")
+    model = msgspec.structs.replace(info("torch"), retention_classes={"chat": 604800.0, "agent": 5400.0, "none": 0.0})
+    found = TierStats(page_bytes=4096, host_pages_total=512, disk_pages=1234, disk_bytes=5 << 20)
+
+    def report(tiers: TierStats | None) -> str:
+        return start_report(model, config, options, "http://127.0.0.1:8000", 0, tiers)
+
+    assert "host pool none" in report(None)
+    assert "host pool 2 MiB: 8,192 tokens\n  disk      none" in report(found)
+    full = report(msgspec.structs.replace(found, disk_bytes_limit=1 << 30))
+    assert "disk      at most 1 GiB in /cache: 1,234 pages found, 5 MiB" in full
+    assert "kept      chat 7 d, agent 1.5 h without being read; agent unless" in full
 
 
 def test_kv_tokens_by_hand(config: ModelConfig) -> None:

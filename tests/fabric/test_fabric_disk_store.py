@@ -183,6 +183,18 @@ def test_quotas_make_a_tenant_give_up_its_own_pages(tmp_path: Path) -> None:
     store.close()
 
 
+def test_quotas_hold_within_a_batch_and_after_a_start_with_smaller_ones(tmp_path: Path) -> None:
+    metrics = Metrics()
+    store = DiskStore(tmp_path, LIMIT, metrics, 0.0, quotas=Quotas(default=5 * PAGE))
+    assert put(store, [ref(i, "a") for i in range(8)] + [ref("x", "b")]) == [True] * 5 + [False] * 3 + [True]
+    assert metrics.snapshot().refused_disk_quota == 3
+    store.close()
+    store = DiskStore(tmp_path, LIMIT, metrics, 0.0, quotas=Quotas(2 * PAGE, {"b": None}))
+    assert sorted(tenant for _, tenant in store.names()) == ["a", "a", "b"]
+    assert metrics.snapshot().evicted_disk_quota == 3
+    store.close()
+
+
 def test_pinned_and_leased_pages_stay(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     put(store, [ref(1), ref(2), ref(3)])

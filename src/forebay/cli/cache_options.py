@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter, Token
 
-from forebay.cli.options import Flag, Texts, parse_size
+from forebay.cli.options import Flag, Seconds, Texts, parse_size
+
+if TYPE_CHECKING:
+    from forebay.kv.quota import Quotas
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +60,33 @@ def _classes(_: object, tokens: Sequence[Token]) -> tuple[str, ...]:
     return values
 
 
+def parse_quotas(texts: Iterable[str]) -> Quotas:
+    """Limits written as SIZE (every tenant's) or TENANT=SIZE; the last one of a kind counts.
+
+    Raises ValueError saying what is understood.
+    """
+    from forebay.kv.quota import Quotas
+
+    default: int | None = None
+    by_tenant: dict[str, int | None] = {}
+    for text in texts:
+        tenant, equals, size = text.rpartition("=")
+        if equals and not tenant.strip():
+            raise ValueError(f"{text!r} names no tenant; write SIZE for every tenant, or TENANT=SIZE.")
+        if equals:
+            by_tenant[tenant.strip()] = parse_size(size)
+        else:
+            default = parse_size(size)
+    return Quotas(default, by_tenant)
+
+
+def _quotas(_: object, tokens: Sequence[Token]) -> tuple[str, ...]:
+    values = tuple(token.value for token in tokens)
+    parse_quotas(values)
+    return values
+
+
+QuotaTexts = Annotated[Texts, Parameter(converter=_quotas, consume_multiple=True, metavar="[TENANT=]SIZE")]
 SizeOrZero = Annotated[int, Parameter(converter=_size_or_zero, metavar="SIZE")]
 
 
@@ -70,7 +100,7 @@ class CacheOptions:
     ] = None
     """Memory for pages that leave the device, such as 4GiB; 0 for none. It can come from a folder (hugetlbfs), a file
     or a device (path=/dev/dax0.0), or from one NUMA node (numa=1). By default a quarter of the free memory, at most
-    8 GiB."""
+    8 GiB. Its pages end with the server, on persistent memory too; those on disk outlive it."""
     cache_dir: Path | None = None
     """Folder in which pages outlive the server; by default kv in the user's cache folder, where no other server uses
     it."""
@@ -83,6 +113,16 @@ class CacheOptions:
     """Retention class of requests that name none: chat (7 days), agent (3 days), none (not on disk), or your own."""
     retention_class: Annotated[Texts, Parameter(converter=_classes, consume_multiple=True)] = ()
     """A retention class as NAME=DURATION, such as build=12h; may be given several times."""
+    host_quota: QuotaTexts = ()
+    """Most memory of the host pool that one tenant's pages may take, such as 1GiB, or TENANT=4GiB for one of them; may
+    be given several times."""
+    disk_quota: QuotaTexts = ()
+    """The same for the cache on disk. A tenant at its limit gives up pages of its own for new ones."""
+    host_half_life: Seconds = 60.0
+    """Seconds unused after which a page in the host pool is worth half, when pages have to go: about a tenth of the
+    time in which it fills."""
+    disk_half_life: Seconds = 3600.0
+    """The same for pages on disk."""
 
 
 CACHE_DEFAULTS = CacheOptions()

@@ -5,15 +5,23 @@ from __future__ import annotations
 from forebay import __version__
 from forebay.cli.console import binary_size
 from forebay.cluster import WorkerOptions
-from forebay.core.messages import ModelInfo
+from forebay.core.messages import ModelInfo, TierStats
 from forebay.kv import PAGE_TOKENS
 from forebay.models import ModelConfig
 
 
-def start_report(model: ModelInfo, config: ModelConfig, options: WorkerOptions, url: str, keys: int) -> str:
+def start_report(
+    model: ModelInfo,
+    config: ModelConfig,
+    options: WorkerOptions,
+    url: str,
+    keys: int,
+    tiers: TierStats | None = None,
+) -> str:
     """The lines that are printed once the server can answer.
 
-    `url` is where clients on this machine reach the server, `keys` the number of API keys.
+    `url` is where clients on this machine reach the server, `keys` the number of API keys, `tiers` what there is below
+    the device.
     """
     access = f"{keys} API key{'s' * (keys != 1)}" if keys else "no API key needed"
     slow = "" if model.kernels != "torch" else "; slow: the native ones are not built, see forebay doctor"
@@ -26,11 +34,36 @@ def start_report(model: ModelInfo, config: ModelConfig, options: WorkerOptions, 
         f"  kernels   {model.kernels}{threads}{slow}",
         f"  context   {model.max_model_len:,} tokens",
         f"  KV cache  {binary_size(model.kv_bytes)}: {tokens:,} tokens in pages of {PAGE_TOKENS}",
+        *_tier_lines(model, options, tiers),
         f"  address   {url} ({access}; Ctrl-C stops)",
         "Try it:",
         _example(model.name, url, with_key=keys > 0),
     )
     return "\n".join(lines)
+
+
+def _tier_lines(model: ModelInfo, options: WorkerOptions, tiers: TierStats | None) -> list[str]:
+    """Host pool, disk, and how long pages stay unread."""
+    if tiers is None:
+        return ["  host pool none: what leaves the KV cache is computed again"]
+    size, tokens = tiers.host_pages_total * tiers.page_bytes, tiers.host_pages_total * PAGE_TOKENS
+    lines = [f"  host pool {binary_size(size)}: {tokens:,} tokens"]
+    if not tiers.disk_bytes_limit:
+        return [*lines, "  disk      none: cached pages end with the server"]
+    lines.append(
+        f"  disk      at most {binary_size(tiers.disk_bytes_limit)} in {options.cache_dir}: "
+        f"{tiers.disk_pages:,} pages found, {binary_size(tiers.disk_bytes)}"
+    )
+    kept = [f"{name} {_duration(seconds)}" for name, seconds in model.retention_classes.items() if seconds]
+    return [*lines, f"  kept      {', '.join(kept)} without being read; {options.retention} unless asked otherwise"]
+
+
+def _duration(seconds: float) -> str:
+    """86400 → "1 d"."""
+    for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= size:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds:.3g} s"
 
 
 def kv_tokens(model: ModelInfo, config: ModelConfig, options: WorkerOptions) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from forebay.cli.cache_options import CacheOptions, HostPool
+from forebay.cli.cache_options import CacheOptions, HostPool, parse_quotas
 from forebay.cli.options import EngineOptions, SchedulingOptions, UsageError
 from forebay.cluster import WorkerOptions
 from forebay.fabric.location import default_cache_dir
@@ -57,4 +57,8 @@ def _cache_options(cache: CacheOptions) -> dict[str, Any]:
         "verify_kv": cache.verify_kv,
         "retention": cache.retention,
         "retention_classes": dict(map(parse_class, cache.retention_class)),
+        "host_quotas": parse_quotas(cache.host_quota),
+        "disk_quotas": parse_quotas(cache.disk_quota),
+        "host_half_life_s": cache.host_half_life,
+        "disk_half_life_s": cache.disk_half_life,
     }

@@ -199,6 +199,8 @@ class Ready(msgspec.Struct, tag=True):
     """From a worker, once: the model is loaded and requests may come."""
 
     model: ModelInfo
+    tiers: TierStats | None = None
+    """The tiers below the device as they were found; None where there are none."""
 
 
 class WorkerFailed(msgspec.Struct, tag=True):

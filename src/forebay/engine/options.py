@@ -6,6 +6,8 @@ from typing import Literal
 
 import msgspec
 
+from forebay.kv.quota import Quotas
+
 Dtype = Literal["bf16", "fp32"]
 Quantize = Literal["auto", "none", "int4", "int8"]
 
@@ -55,6 +57,14 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Retention class of requests that name none."""
     retention_classes: dict[str, float] = {}
     """Retention classes beside or instead of the default ones: seconds by name."""
+    host_quotas: Quotas = Quotas()
+    """Most bytes of the host pool that each tenant may hold."""
+    disk_quotas: Quotas = Quotas()
+    """Most bytes of disk that each tenant may hold."""
+    host_half_life_s: float = 60.0
+    """How long unused a page in the host pool has to lie until it is worth half."""
+    disk_half_life_s: float = 3600.0
+    """The same on disk."""
     threads: int | None = None
     """Compute threads; by default the cores this process may use."""
     kernels: Literal["auto", "native", "torch"] = "auto"

@@ -56,6 +56,10 @@ def open_tiers(options: WorkerOptions, page_bytes: int, available: int) -> KvTie
         page_bytes,
         HostMemory(size, path, options.host_pool_numa),
         retention=options.retention_classes,
+        host_quotas=options.host_quotas,
+        disk_quotas=options.disk_quotas,
+        host_half_life_s=options.host_half_life_s,
+        disk_half_life_s=options.disk_half_life_s,
         verify_at_rest=options.verify_kv,
     )
     if options.cache_dir is None or options.cache_disk == 0:

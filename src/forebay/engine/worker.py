@@ -125,7 +125,7 @@ def main() -> int:
         engine = build_engine(options, lambda stage, share: connection.send(Progress(stage, share)))
         if engine.wake_fd is not None:
             connection.watch(engine.wake_fd)
-        connection.send(Ready(engine.info))
+        connection.send(Ready(engine.info, engine.stats().tiers))
         try:
             serve(engine, connection)
         finally:

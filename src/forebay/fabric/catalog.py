@@ -166,6 +166,17 @@ class Catalog:
         with self._lock:
             return self._usage.excess(tenant, incoming)
 
+    def all_excess(self) -> list[tuple[str, int]]:
+        """Tenants over their quota, with the bytes that each has to give up: after a start with smaller ones."""
+        with self._lock:
+            over = ((tenant, self._usage.excess(tenant, 0)) for tenant in self._usage.by_tenant())
+            return [(tenant, excess) for tenant, excess in over if excess > 0]
+
+    def tenant_bytes(self) -> dict[str, int]:
+        """Bytes of each tenant."""
+        with self._lock:
+            return self._usage.by_tenant()
+
     def take_touched(self) -> list[Record]:
         """Pages used since the last call."""
         with self._lock:

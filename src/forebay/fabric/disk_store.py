@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from forebay.fabric.catalog import Catalog
-from forebay.fabric.compaction import compact, sparse_extent
+from forebay.fabric.disk_room import DiskRoom
 from forebay.fabric.errors import TierError
 from forebay.fabric.extents import EXTENTS, ExtentFiles, Place, runs
 from forebay.fabric.index import Record
@@ -33,8 +33,6 @@ from forebay.kv.value import Worth
 log = logging.getLogger(__name__)
 
 _SMALLEST_EXTENT = 1 << 20
-_SPARSE = 0.25
-"""A file with less than this share of live bytes is given up for a denser one."""
 
 
 class DiskStore:
@@ -61,7 +59,6 @@ class DiskStore:
         uses it, its format is another, or the folder can't be made.
         """
         self.folder = folder
-        self.limit = limit
         make_folder(folder)
         self._lock = DirectoryLock(folder)
         self._write = threading.RLock()
@@ -72,6 +69,7 @@ class DiskStore:
         smallest = min(_SMALLEST_EXTENT, max(1, limit // 8))
         self._files = make_files(folder / EXTENTS, extent_bytes or max(smallest, limit // 128))
         self._catalog = Catalog(worth or Worth(half_life_s=3600.0), self._classes(retention), quotas or Quotas())
+        self._room = DiskRoom(self._files, self._index, self._catalog, metrics, limit)
         with no_collection():
             self._recover(now)
 
@@ -90,8 +88,9 @@ class DiskStore:
         self._files.recover(places)
         self._catalog.add(records)
         with self._write:
-            self._expire(now)
-            self._make_room(0)
+            self._room.expire(now)
+            self._room.enforce_quotas()
+            self._room.make(0)
 
     def where(self, page: bytes, tenant: str, now: float) -> Where:
         """DISK or MISS; a page of another tenant, or one past its time, is a miss."""
@@ -155,8 +154,8 @@ class DiskStore:
             new = {page.ref.id: page for page in pages if page.ref.id not in self._catalog}
             held = self._catalog.hold(page.ref.parent for page in new.values())
             try:
-                admitted = [page for page in new.values() if self._admit(page)]
-                if admitted and self._make_room(sum(aligned(len(page.data)) for page in admitted)):
+                admitted = self._room.admit(new.values())
+                if admitted and self._room.make(sum(aligned(len(page.data)) for page in admitted)):
                     self._append(admitted, now)
             finally:
                 self._catalog.let_go(held)
@@ -166,11 +165,9 @@ class DiskStore:
         """Housekeeping, every minute or so: write down uses, drop what is past its time, give space back."""
         with self._writing():
             self._index.touch(self._catalog.take_touched())
-            self._expire(now)
-            self._make_room(0)
-            number = sparse_extent(self._files, _SPARSE, self.limit - self.disk_bytes)
-            if number is not None and not self._files.is_active(number):
-                self._compact(number)
+            self._room.expire(now)
+            self._room.make(0)
+            self._room.tidy()
 
     def prune(
         self, now: float, *, to: int | None = None, unused_for: float | None = None, tenant: str | None = None
@@ -184,23 +181,23 @@ class DiskStore:
                 chosen = self._catalog.records(
                     lambda record: tenant in {None, record.ref.tenant} and now - record.last_use >= (unused_for or 0)
                 )
-                self._forget(self._catalog.take(record.ref.id for record in chosen))
+                self._room.forget(self._catalog.take(record.ref.id for record in chosen))
             if to is not None:
-                self._make_room(0, limit=to)
+                self._room.make(0, limit=to)
         return before - len(self._catalog)
 
     def clear(self) -> int:
         """Drop every page; returns how many there were."""
         with self._writing():
             taken = self._catalog.take(record.ref.id for record in self._catalog.records(lambda _: True))
-            self._forget(taken)
+            self._room.forget(taken)
             self._files.seal()
         return len(taken)
 
     @property
     def disk_bytes(self) -> int:
         """Bytes of disk held, index included."""
-        return self._files.allocated + self._index.disk_bytes
+        return self._room.disk_bytes
 
     @property
     def pages(self) -> int:
@@ -236,17 +233,10 @@ class DiskStore:
         with self._write:
             try:
                 dropped, self._dropped = self._dropped, []
-                self._forget(dropped)
+                self._room.forget(dropped)
                 yield
             except (sqlite3.Error, OSError) as error:
                 raise TierError(f"the cache directory can't be used: {error}") from error
-
-    def _admit(self, page: StoredPage) -> bool:
-        size = aligned(len(page.data))
-        excess = self._catalog.excess(page.ref.tenant, size)
-        if excess > 0:
-            self._evict(self._catalog.take_least(excess, page.ref.tenant), "quota")
-        return self._catalog.excess(page.ref.tenant, size) <= 0
 
     def _append(self, pages: Sequence[StoredPage], now: float) -> None:
         places = self._files.append([page.data for page in pages])
@@ -257,42 +247,6 @@ class DiskStore:
             self._files.free(places)
             raise
         self._catalog.add(records)
-
-    def _make_room(self, size: int, limit: int | None = None) -> bool:
-        """Evict and compact until `size` bytes more fit the limit; False when nothing more may go."""
-        limit = self.limit if limit is None else limit
-        margin = min(limit // 8, 2 << 20)  # what the index and its log may grow by in one go
-        if not self._files.punches:
-            margin += self._files.extent_bytes  # where compaction puts what it moves
-        while (short := self.disk_bytes + margin + size - limit) > 0:
-            number = sparse_extent(self._files, 0.5, limit - self.disk_bytes) if self._files.dead else None
-            if number is not None and self._compact(number):
-                continue
-            if not self._evict(self._catalog.take_least(short), "room"):
-                return False
-        return True
-
-    def _evict(self, records: list[Record], reason: str) -> int:
-        self._forget(records)
-        self._metrics.count(**{f"evicted_disk_{reason}": len(records)})
-        return len(records)
-
-    def _forget(self, records: Sequence[Record]) -> None:
-        """Records that the catalog gave up: out of the index first, then their space."""
-        self._index.remove(record.ref.id for record in records)
-        self._files.free(self._catalog.vacate(record.place for record in records))
-
-    def _expire(self, now: float) -> None:
-        retention = self._catalog.retention
-        for name in self._index.retentions():
-            late = self._index.unused_since(name, now - retention.seconds(name))
-            self._evict(self._catalog.take(self._catalog.expired(late, now)), "expired")
-
-    def _compact(self, number: int) -> bool:
-        """Empty an extent; False when that gave no space back, since pages in it are being read."""
-        before = self.disk_bytes
-        self._metrics.count(compacted_bytes=compact(number, self._files, self._index, self._catalog))
-        return self.disk_bytes < before
 
     def _drop(self, record: Record, reason: str) -> None:
         """Out of sight at once; out of the index with the next write."""

@@ -163,6 +163,7 @@ class HostPool:
         while self._book.over_quota(tenant):
             victim = self._book.least(tenant)
             if victim is None:
+                self._metrics.count(refused_host_quota=1)
                 return False
             self._remove(victim)
             self._metrics.count(evicted_host_quota=1)

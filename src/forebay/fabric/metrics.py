@@ -42,6 +42,9 @@ class TierCounters:
     evicted_disk_room: int = 0
     evicted_disk_quota: int = 0
     evicted_disk_expired: int = 0
+    refused_host_quota: int = 0
+    """Not kept in the host pool: all that their tenant may hold there is in use."""
+    refused_disk_quota: int = 0
     compacted_bytes: int = 0
     """Moved within the disk store to give space back."""
     corrupt_host: int = 0

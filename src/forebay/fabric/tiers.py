@@ -22,6 +22,7 @@ from forebay.fabric.pacer import Pacer, copy_speed
 from forebay.kv.quota import Quotas
 from forebay.kv.retention import RetentionPolicy
 from forebay.kv.tiers import Lookup, PageRef, Where
+from forebay.kv.value import Worth
 
 _ROOM_SHARE = 8
 """With less than this part of the host pool to give away, pages of preempted sequences are copied on to disk."""
@@ -42,6 +43,10 @@ class TierConfig:
     """Retention classes by name, in seconds, beside or instead of the default ones."""
     host_quotas: Quotas = field(default_factory=Quotas)
     disk_quotas: Quotas = field(default_factory=Quotas)
+    host_half_life_s: float = 60.0
+    """How long unused a page in the host pool has to lie until it is worth half (see `kv.value`)."""
+    disk_half_life_s: float = 3600.0
+    """The same on disk."""
     copy_share: float = 0.1
     """How much of one core's copying speed write-through may take (0 to 1)."""
     verify_at_rest: bool = False
@@ -69,7 +74,12 @@ class KvTiers:
         self._closed = False
         self._metrics = Metrics()
         self._pool = HostPool(
-            config.host, config.page_bytes, self._metrics, retention=self.retention, quotas=config.host_quotas
+            config.host,
+            config.page_bytes,
+            self._metrics,
+            worth=Worth(config.host_half_life_s),
+            retention=self.retention,
+            quotas=config.host_quotas,
         )
         try:
             self._disk = self._open_disk(config)
@@ -90,6 +100,7 @@ class KvTiers:
             self._metrics,
             self._clock(),
             retention=self.retention,
+            worth=Worth(config.disk_half_life_s),
             quotas=config.disk_quotas,
             on_drop=lambda page: self._pool.mark_unclean([page]),
         )

@@ -140,7 +140,8 @@ class Router:
             case Progress(stage, fraction):
                 if self._on_progress is not None:
                     self._on_progress(stage, fraction)
-            case Ready(model):
+            case Ready(model, tiers):
+                self.stats.tiers = tiers
                 self._ready.set_result(model)
             case IntegrityReport():
                 if check := self._checks.pop(message.id, None):
