@@ -14,17 +14,15 @@ import msgspec
 from forebay.api.cache import by_tier
 from forebay.api.errors import Fault, Kind
 from forebay.api.generation import Delta, Generation
-from forebay.api.logprobs import chat_logprobs
 from forebay.api.ports import RecipePort
 from forebay.api.reading import EndReason
 from forebay.api.request_id import new_id
+from forebay.api.responses_logprobs import TextLogprobs
 from forebay.api.responses_output import Json, ResponseOutput
 from forebay.api.responses_types import CustomTool, FunctionTool, ResponsesRequest
 from forebay.api.sampling import tier_of
 from forebay.core.errors import InvalidRequestError
-from forebay.core.messages import TokenLogprobs
 from forebay.core.request import Priority
-from forebay.recipe.parsers import TextDelta
 
 _CODES: Final = {
     Kind.OVERLOADED: "rate_limit_exceeded",
@@ -110,7 +108,7 @@ class ResponseAnswer:
         self.background = bool(body.background)
         self.status = "queued" if body.background else "in_progress"
         self.generation: Generation | None = None
-        self._recipe = recipe
+        self._logprobs = TextLogprobs(recipe)
         self._head = {"id": self.id, "object": "response", "created_at": int(time.time()), "model": model}
         asked = _asked(body) | {"background": self.background, "service_tier": tier_of(priority)}
         self._asked = {name: encoded(value, name) for name, value in asked.items()}
@@ -118,7 +116,6 @@ class ResponseAnswer:
         packed = "reasoning.encrypted_content" in (body.include or [])
         self._output = ResponseOutput(custom=custom, packed=packed)
         self._ended: Json = {}
-        self._held: list[TokenLogprobs] = []
 
     @property
     def over(self) -> bool:
@@ -147,26 +144,13 @@ class ResponseAnswer:
     def take(self, generation: Generation, delta: Delta) -> list[Json]:
         """The stream's events of one delta; at the answer's end the status is final."""
         self.generation, self.status = generation, "in_progress"
-        logprobs = self._logprobs(delta)
+        self._logprobs.push(delta.logprobs or ())
         events: list[Json] = []
         for event in delta.events:
-            events += self._output.take(event, logprobs)
-            if isinstance(event, TextDelta):
-                logprobs = []
+            events += self._output.take(event, self._logprobs.of(event))
         if delta.finish is not None:
             events += self._finish(delta.finish.reason)
         return events
-
-    def _logprobs(self, delta: Delta) -> list[Json]:
-        """Those of the delta's tokens that stand behind its text, with the ones before whose text was held back."""
-        if delta.logprobs is None:
-            return []
-        held, self._held = [*self._held, *delta.logprobs], []
-        if not delta.events:
-            self._held = held
-        has_text = any(isinstance(event, TextDelta) for event in delta.events)
-        content: list[Json] = chat_logprobs(self._recipe, held)["content"] if has_text else []
-        return content
 
     def _finish(self, reason: EndReason) -> list[Json]:
         if reason is EndReason.LENGTH:
