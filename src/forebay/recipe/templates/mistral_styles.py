@@ -85,7 +85,8 @@ class Style:
     text_beside_calls: bool = True
     """A message may have text and calls."""
     reasoning: bool = False
-    """Answers may begin with reasoning, where the vocabulary has tokens for it."""
+    """Answers may begin with reasoning, where the vocabulary has tokens for it. Jinja templates take it only as a part
+    of the content, which no protocol sends."""
 
     @property
     def marks(self) -> list[str]:
@@ -163,7 +164,6 @@ STYLES: Final = (
         tools=ToolsAt.FIRST_QUESTION,
         calls=CallForm.NAMED,
         results=ResultForm.BARE,
-        reasoning=True,
     ),
     Style(
         name="mistral-v13",
@@ -172,7 +172,6 @@ STYLES: Final = (
         results=ResultForm.BARE,
         takes_turns=False,
         system_anywhere=True,
-        reasoning=True,
     ),
 )
 """Tried in this order."""
