@@ -17,6 +17,7 @@ from tests.api.live import Live, events
 from tests.api.tool_recipe import tool_recipe
 
 from forebay.api import ApiConfig
+from forebay.core.grammar import GrammarSpec
 from forebay.core.request import GenerateRequest
 
 CHATS = "/v1/chat/completions"
@@ -178,6 +179,24 @@ def test_choices_of_tools_become_grammars(live: Live, client: openai.OpenAI) -> 
         grammar = sent(live).sampling.grammar
         assert grammar is not None
         assert {name for name in ("weather", "time") if name in grammar.text} == names
+
+
+def test_strict_tools_are_held_to_their_schemas_once_called(live: Live, client: openai.OpenAI) -> None:
+    strict = {"type": "function", "function": {**WEATHER["function"], "strict": True}}
+    ask(client, tools=[strict])
+    grammar = sent(live).sampling.grammar
+    assert grammar is not None
+    assert '"required": ["place"]' in grammar.text
+    assert "FREE" in grammar.text
+
+
+def test_a_form_leaves_room_for_calls(live: Live, client: openai.OpenAI) -> None:
+    ask(client, response_format={"type": "json_object"})
+    grammar = sent(live).sampling.grammar
+    assert grammar is not None
+    assert "weather" in grammar.text
+    ask(client, response_format={"type": "json_object"}, tool_choice="none")
+    assert sent(live).sampling.grammar == GrammarSpec("json_object")
 
 
 def test_shown_tools_don_t_depend_on_the_choice(live: Live, client: openai.OpenAI) -> None:

@@ -20,7 +20,7 @@ from forebay.api.ports import RecipePort
 from forebay.core.errors import ConversationError, InvalidRequestError
 from forebay.core.grammar import GrammarSpec
 from forebay.recipe import Conversation, ToolSpec
-from forebay.recipe.grammar import GrammarTool, after_reasoning, tool_grammar, within_budget
+from forebay.recipe.grammar import GrammarTool, after_reasoning, answer_grammar, tool_grammar, within_budget
 from forebay.recipe.parsers import Tool, ToolFormat
 
 INLINE_CHARS = 4096
@@ -179,8 +179,9 @@ def _thinking(ask: Ask, recipe: RecipePort) -> bool | None:
 
 
 def _grammar(ask: Ask, tools: Sequence[ToolSpec], recipe: RecipePort) -> GrammarSpec | None:
-    choice = ask.choice
-    callable_tools = [
+    """What the answer is held to, but for reasoning before it."""
+    choice, form = ask.choice, ask.format
+    offered = [
         GrammarTool(tool.name, _schema(tool) if tool.name in ask.strict else {"type": "object"})
         for tool in tools
         if (choice.mode != "named" or tool.name == choice.name)
@@ -188,11 +189,18 @@ def _grammar(ask: Ask, tools: Sequence[ToolSpec], recipe: RecipePort) -> Grammar
     ]
     if choice.mode in ("required", "named"):
         parallel = ask.parallel and choice.mode == "required"
-        return tool_grammar(recipe.parsers, callable_tools, required=True, parallel=parallel)
-    constrained = any(tool.name in ask.strict for tool in tools) or not ask.parallel or choice.allowed is not None
-    if ask.format is None and callable_tools and constrained:
-        return tool_grammar(recipe.parsers, callable_tools, required=False, parallel=ask.parallel)
-    return ask.format
+        return tool_grammar(recipe.parsers, offered, required=True, parallel=parallel)
+    if form is not None and form.kind in ("regex", "lark") and recipe.parsers.tool_format is ToolFormat.HARMONY:
+        text = "This model answers in channels, so only JSON can be the form of its text."
+        raise InvalidRequestError(text, ask.format_param)
+    held = bool(offered) and (
+        any(tool.name in ask.strict for tool in tools) or not ask.parallel or choice.allowed is not None
+    )
+    grammar = answer_grammar(recipe.parsers, form, offered if held or form is not None else [], parallel=ask.parallel)
+    if held and grammar is None:
+        text = "Nothing marks where this model's calls begin, so they can't be held to anything unless one is required."
+        raise InvalidRequestError(text, ask.choice_param)
+    return grammar
 
 
 def _checked(
@@ -201,7 +209,9 @@ def _checked(
     """The grammar for this prompt, once everything in it was compiled. Raises InvalidRequestError that says where."""
     param = ask.format_param
     if grammar is not ask.format:
-        param = "tools"
+        if ask.format is not None:
+            recipe.check_grammar(ask.format, param)
+        param = "tools" if tools else param
         for index, tool in enumerate(tools):
             if tool.name in ask.strict:
                 place = ask.locate(("tools", index, "function", "parameters"))

@@ -14,9 +14,14 @@ MAX_DEPTH: Final = 64
 
 
 def schema_grammar(schema: dict[str, Any] | str, param: str) -> GrammarSpec:
-    """A schema, or its JSON text. Raises InvalidRequestError, for `param`, for one that is nested too deep."""
+    """A schema, or its JSON text. Raises InvalidRequestError, for `param`, for what is none, or nested too deep."""
     if isinstance(schema, str):
-        return GrammarSpec("json_schema", schema)
+        try:
+            schema = json.loads(schema)
+        except (ValueError, RecursionError) as error:
+            raise InvalidRequestError(f"The schema is not JSON: {error}", param) from error
+    if not isinstance(schema, dict):
+        raise InvalidRequestError("The schema is not a JSON object.", param)
     if _too_deep(schema):
         raise InvalidRequestError(f"The schema is nested more than {MAX_DEPTH} levels deep.", param)
     return GrammarSpec("json_schema", json.dumps(schema))

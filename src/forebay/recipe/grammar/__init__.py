@@ -1,5 +1,6 @@
 """Structured output: grammars of answers to masks over tokens, with llguidance. It samples nothing."""
 
+from forebay.recipe.grammar.answers import answer_grammar
 from forebay.recipe.grammar.compiler import GrammarCompiler
 from forebay.recipe.grammar.matcher import DeadEndError, Matcher, allowed_tokens
 from forebay.recipe.grammar.reasoning import after_reasoning, can_bound, within_budget
@@ -13,6 +14,7 @@ __all__ = [
     "Matcher",
     "after_reasoning",
     "allowed_tokens",
+    "answer_grammar",
     "can_bound",
     "grammar_tokens",
     "load_grammar_tokens",

@@ -47,12 +47,17 @@ def tool_grammar(
     begin = _BEGINS[parsers.tool_format]
     if not required and (begin is None or begin not in vocabulary.control):
         return None
-    calls = _FORMATS[parsers.tool_format](vocabulary, tools, parallel)
+    calls = call_rules(parsers, tools, parallel=parallel)
     if required:
         return GrammarSpec("lark", f"start: calls\n{calls}")
     if parsers.tool_format is ToolFormat.DSML:
         return GrammarSpec("lark", f"start: TEXT | BEFORE calls_open\nTEXT: /(.|\\n)*/\nBEFORE: /(.|\\n)*</\n{calls}")
     return GrammarSpec("lark", f"start: TEXT (calls)?\nTEXT: /(.|\\n)*/\n{calls}")
+
+
+def call_rules(parsers: ParserSpec, tools: Sequence[GrammarTool], *, parallel: bool) -> str:
+    """Rules for one or more calls in the model's format; `calls` is the first of them."""
+    return _FORMATS[parsers.tool_format](parsers.vocabulary, tools, parallel)
 
 
 _BEGINS: Final[dict[ToolFormat, str | None]] = {
@@ -67,7 +72,7 @@ _BEGINS: Final[dict[ToolFormat, str | None]] = {
 _ID: Final = "ID: /[a-zA-Z0-9]{9}/"
 
 
-def _objects(tools: Sequence[GrammarTool], key: str, end: str = '"}"') -> str:
+def objects(tools: Sequence[GrammarTool], key: str, end: str = '"}"') -> str:
     """Rules `object` and one for each tool: a JSON object with the name and the arguments, then `end`."""
     names = [f"object_{at}" for at in range(len(tools))]
     rules = [f"object: {' | '.join(names)}"]
@@ -80,12 +85,12 @@ def _objects(tools: Sequence[GrammarTool], key: str, end: str = '"}"') -> str:
 def _hermes(vocabulary: Vocabulary, tools: Sequence[GrammarTool], parallel: bool) -> str:
     begin, end = marker(vocabulary, "<tool_call>"), marker(vocabulary, "</tool_call>")
     calls = 'calls: call ("\\n" call)*' if parallel else "calls: call"
-    return f'{calls}\ncall: {begin} "\\n" object "\\n" {end}\n{_objects(tools, "arguments")}'
+    return f'{calls}\ncall: {begin} "\\n" object "\\n" {end}\n{objects(tools, "arguments")}'
 
 
 def _llama3(vocabulary: Vocabulary, tools: Sequence[GrammarTool], parallel: bool) -> str:
     """One call, whatever is asked: the chat template has no place for a history with more in one message."""
-    return f"calls: object\n{_objects(tools, 'parameters')}"
+    return f"calls: object\n{objects(tools, 'parameters')}"
 
 
 def _mistral(vocabulary: Vocabulary, tools: Sequence[GrammarTool], parallel: bool) -> str:
@@ -93,16 +98,17 @@ def _mistral(vocabulary: Vocabulary, tools: Sequence[GrammarTool], parallel: boo
     begin = marker(vocabulary, "[TOOL_CALLS]")
     if "[ARGS]" not in vocabulary.control:
         more = '(", " object)*' if parallel else ""
-        objects = _objects(tools, "arguments", "end")
-        return f'calls: {begin} / ?/ "[" object {more} "]"\nend: (", \\"id\\": \\"" ID "\\"")? "}}"\n{_ID}\n{objects}'
+        rules = objects(tools, "arguments", "end")
+        end = 'end: (", \\"id\\": \\"" ID "\\"")? "}"'
+        return f'calls: {begin} / ?/ "[" object {more} "]"\n{end}\n{_ID}\n{rules}'
     names = [f"call_{at}" for at in range(len(tools))]
     middle = marker(vocabulary, "[ARGS]")
     if "[CALL_ID]" in vocabulary.control:
         middle = f"({marker(vocabulary, '[CALL_ID]')} ID)? {middle}"
-    rules = [f"calls: (call){'+' if parallel else ''}", f"call: {' | '.join(names)}", _ID]
+    lines = [f"calls: (call){'+' if parallel else ''}", f"call: {' | '.join(names)}", _ID]
     for name, tool in zip(names, tools, strict=True):
-        rules.append(f"{name}: {begin} {literal(tool.name)} {middle} {json_of(tool.parameters)}")
-    return "\n".join(rules)
+        lines.append(f"{name}: {begin} {literal(tool.name)} {middle} {json_of(tool.parameters)}")
+    return "\n".join(lines)
 
 
 def _harmony(vocabulary: Vocabulary, tools: Sequence[GrammarTool], parallel: bool) -> str:
