@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 from pydantic import BaseModel, ValidationError
+from tests.api.live import Live
 
 from forebay.api.anthropic_types import MessagesRequest
 from forebay.api.openai_chat_types import ChatMessage, ChatRequest
@@ -74,3 +76,23 @@ def test_how_errors_read(error: dict[str, Any], message: str, param: str | None)
 def test_every_unsupported_field_exists_in_some_request() -> None:
     models = (ChatRequest, CompletionRequest, ChatMessage)
     assert set(UNSUPPORTED) <= {name for model in models for name in model.model_fields}
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/chat/completions", {"messages": [{"role": "user", "content": [{"type": "\ud800"}]}]}),
+        ("/v1/chat/completions", {"messages": [{"role": "user", "content": "a"}], "tools": [{"type": "\ud800"}]}),
+        ("/v1/responses", {"input": [{"role": "user", "content": [{"type": "\ud800"}]}]}),
+        ("/v1/responses", {"input": [{"type": "\ud800"}]}),
+        ("/v1/responses", {"input": "a", "tools": [{"type": "\ud800"}]}),
+        ("/v1/messages", {"max_tokens": 9, "messages": [{"role": "user", "content": [{"type": "\ud800"}]}]}),
+        (
+            "/v1/messages",
+            {"max_tokens": 9, "messages": [{"role": "user", "content": "a"}], "tools": [{"type": "\ud800"}]},
+        ),
+    ],
+)
+def test_a_kind_that_is_no_unicode_is_a_400(shared: Live, path: str, body: dict[str, Any]) -> None:
+    answer = shared.http.post(path, content=json.dumps({"model": "smollm2", **body}))
+    assert answer.status_code == 400

@@ -12,7 +12,7 @@ from pydantic import BeforeValidator, Discriminator, Field, Tag
 from pydantic_core import PydanticCustomError
 
 from forebay.api.parts import CacheControl as SharedCacheControl
-from forebay.api.wire import Items, Wire
+from forebay.api.wire import Items, Wire, quoted
 
 _KINDS: Final = ("text", "thinking", "redacted_thinking", "tool_use", "tool_result")
 
@@ -80,7 +80,7 @@ def _refuse_kinds(value: object, known: tuple[str, ...], where: str) -> object:
     if isinstance(kind, str) and kind not in known:
         text = "content of type '{kind}' isn't supported by this server{where}; it takes {known}"
         raise PydanticCustomError(
-            "unsupported_content", text, {"kind": kind[:64], "where": where, "known": ", ".join(known)}
+            "unsupported_content", text, {"kind": quoted(kind), "where": where, "known": ", ".join(known)}
         )
     return value
 

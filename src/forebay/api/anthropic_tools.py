@@ -13,7 +13,7 @@ from pydantic_core import PydanticCustomError
 
 from forebay.api.anthropic_blocks import CacheControl
 from forebay.api.asking import ToolChoice
-from forebay.api.wire import Items, Wire
+from forebay.api.wire import Items, Wire, quoted
 from forebay.core.errors import InvalidRequestError
 from forebay.recipe import ToolSpec
 
@@ -42,7 +42,7 @@ def _only_custom(value: object) -> object:
     kind = value.get("type") if isinstance(value, dict) else None
     if isinstance(kind, str) and kind != "custom":
         text = "tools of type '{kind}' aren't supported by this server; define a custom tool with an input_schema"
-        raise PydanticCustomError("unsupported_tool", text, {"kind": kind[:64]})
+        raise PydanticCustomError("unsupported_tool", text, {"kind": quoted(kind)})
     return value
 
 

@@ -13,7 +13,7 @@ from pydantic_core import PydanticCustomError
 
 from forebay.api.asking import ToolChoice
 from forebay.api.grammars import choice_grammar, schema_grammar
-from forebay.api.wire import Items, Wire
+from forebay.api.wire import Items, Wire, quoted
 from forebay.core.errors import InvalidRequestError
 from forebay.core.grammar import GrammarSpec
 from forebay.recipe import ToolSpec
@@ -35,7 +35,7 @@ def _only_functions(value: object) -> object:
     kind = value.get("type") if isinstance(value, dict) else None
     if isinstance(kind, str) and kind != "function":
         text = "tools of type '{kind}' aren't supported by this server; define a function"
-        raise PydanticCustomError("unsupported_tool", text, {"kind": kind[:64]})
+        raise PydanticCustomError("unsupported_tool", text, {"kind": quoted(kind)})
     return value
 
 

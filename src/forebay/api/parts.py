@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
-from forebay.api.wire import Wire
+from forebay.api.wire import Wire, quoted
 
 
 def _only_text(value: object) -> object:
@@ -15,7 +15,7 @@ def _only_text(value: object) -> object:
     kind = value.get("type") if isinstance(value, dict) else None
     if isinstance(kind, str) and kind != "text":
         message = "content of type '{kind}' isn't supported by this server yet; send parts of type 'text'"
-        raise PydanticCustomError("unsupported_content", message, {"kind": kind[:64]})
+        raise PydanticCustomError("unsupported_content", message, {"kind": quoted(kind)})
     return value
 
 

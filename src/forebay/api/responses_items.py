@@ -12,7 +12,7 @@ from pydantic import BeforeValidator, Discriminator, Field, Tag
 from pydantic_core import PydanticCustomError
 
 from forebay.api.openai_tools import Name
-from forebay.api.wire import Items, Wire
+from forebay.api.wire import Items, Wire, quoted
 
 ItemId = Annotated[str | None, Field(max_length=256)]
 CallId = Annotated[str, Field(min_length=1, max_length=256)]
@@ -26,7 +26,7 @@ def _only_text(value: object) -> object:
     kind = value.get("type") if isinstance(value, dict) else None
     if isinstance(kind, str) and kind not in _TEXT_PARTS:
         message = "content of type '{kind}' isn't supported by this server; send parts of type 'input_text'"
-        raise PydanticCustomError("unsupported_content", message, {"kind": kind[:64]})
+        raise PydanticCustomError("unsupported_content", message, {"kind": quoted(kind)})
     return value
 
 
@@ -168,7 +168,7 @@ def _known_kind(value: object) -> object:
     kind = value.get("type") if isinstance(value, dict) else None
     if isinstance(kind, str) and kind not in _KINDS:
         message = "items of type '{kind}' aren't supported by this server; it takes {known}"
-        raise PydanticCustomError("unsupported_item", message, {"kind": kind[:64], "known": ", ".join(_KINDS)})
+        raise PydanticCustomError("unsupported_item", message, {"kind": quoted(kind), "known": ", ".join(_KINDS)})
     return value
 
 

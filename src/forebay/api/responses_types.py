@@ -15,7 +15,7 @@ from forebay.api.cache import CacheField
 from forebay.api.openai_tools import MAX_TOOLS, Name
 from forebay.api.openai_types import PriorityField
 from forebay.api.responses_items import InputItem
-from forebay.api.wire import Items, Wire, at_most_keys
+from forebay.api.wire import Items, Wire, at_most_keys, quoted
 
 Includable = Literal[
     "file_search_call.results",
@@ -37,7 +37,7 @@ def _known_tool(value: object) -> object:
         text = (
             "tools of type '{kind}' aren't supported by this server; leave it out, or declare a tool of type 'function'"
         )
-        raise PydanticCustomError("unsupported_tool", text, {"kind": kind[:64]})
+        raise PydanticCustomError("unsupported_tool", text, {"kind": quoted(kind)})
     return value
 
 

@@ -28,6 +28,12 @@ Items = Annotated[list[T], _FirstWrong()]
 TokenId = Annotated[int, Field(ge=0, lt=2**31)]
 
 
+def quoted(word: str) -> str:
+    """A client's word for a sentence of an error: cut to 64 characters, and without half characters, which pydantic
+    can't hold."""
+    return word[:64].encode("utf-8", "replace").decode()
+
+
 def _few_keys(value: object, most: int) -> object:
     if isinstance(value, dict) and len(value) > most:
         text = "the object has {count} keys, of at most {most}"
