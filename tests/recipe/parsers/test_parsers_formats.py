@@ -75,10 +75,11 @@ def test_spelled_reasoning_begins_the_answer_and_ends_at_a_line() -> None:
 
 
 @pytest.mark.parametrize(
-    ("tail", "is_open"), [("⟦<think>⟧\n", True), ("⟦<think>⟧\n\n⟦</think>⟧\n\n", False), ("", False)]
+    ("tail", "is_open"),
+    [("⟦<think>⟧\n", True), ("⟦<think>⟧ so far, ", True), ("⟦<think>⟧\n\n⟦</think>⟧\n\n", False), ("", False)],
 )
 def test_the_end_of_the_prompt_decides_whether_reasoning_is_open(tail: str, is_open: bool) -> None:
-    prompt = ids("hermes", "⟦<think>⟧ in history " + tail)
+    prompt = ids("hermes", "⟦<think>⟧Hm.⟦</think>⟧ in history " + tail)
     assert parser("hermes", prompt=prompt).in_reasoning is is_open
 
 

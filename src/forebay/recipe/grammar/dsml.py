@@ -19,18 +19,20 @@ _DEFINITIONS: Final = ("$defs", "definitions")
 
 def dsml_calls(vocabulary: Vocabulary, tools: Sequence[tuple[str, Mapping[str, Any]]], *, parallel: bool) -> str:
     """Rules `calls`, and `calls_open` for the same without the first angle bracket."""
-    names = (
-        (" calls", " invoke", " parameter") if _SPACED in vocabulary.control else ("tool_calls", "invoke", "parameter")
-    )
-    writer = _Writer(marker(vocabulary, _MARKER), *names)
+    mark = marker(vocabulary, _MARKER)
+    if _SPACED in vocabulary.control:
+        writer = _Writer(mark, " calls", " invoke", " parameter", '"\\n"')
+    else:
+        writer = _Writer(mark, "tool_calls", "invoke", "parameter", "")
     return writer.block(tools, parallel=parallel)
 
 
 class _Writer:
     """Writes rules with one set of tags."""
 
-    def __init__(self, mark: str, block: str, invoke: str, parameter: str) -> None:
-        self._mark, self._block, self._invoke, self._parameter = mark, block, invoke, parameter
+    def __init__(self, mark: str, block: str, invoke: str, parameter: str, empty: str) -> None:
+        """`empty`: what stands in a call without arguments."""
+        self._mark, self._block, self._invoke, self._parameter, self._empty = mark, block, invoke, parameter, empty
         self._rules: list[str] = []
 
     def block(self, tools: Sequence[tuple[str, Mapping[str, Any]]], *, parallel: bool) -> str:
@@ -60,7 +62,10 @@ class _Writer:
             self._argument(rule, argument, {**shared, **value} if isinstance(value, dict) else shared)
             parts.append(rule if argument in required else f"({rule})?")
         head = literal(f'{self._invoke} name="{name}">')
-        self._rules.append(f'call_{at}: "\\n<" {self._mark} {head} {" ".join(parts)} {self._close(self._invoke)}')
+        inner = " ".join(parts)
+        if self._empty and not required:
+            inner = f"({inner} | {self._empty})" if parts else self._empty
+        self._rules.append(f'call_{at}: "\\n<" {self._mark} {head} {inner} {self._close(self._invoke)}')
 
     def _argument(self, rule: str, name: str, schema: Mapping[str, Any]) -> None:
         string = _is_text(schema)

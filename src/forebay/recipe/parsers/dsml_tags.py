@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass
 from typing import Final
@@ -25,7 +26,8 @@ class Tag:
 
 
 class TagReader:
-    """Reads up to the `>` that ends the tag, which in a tag with attributes is the one behind a quote."""
+    """Reads up to the `>` that ends the tag, which in a tag with attributes is the one behind a quote; not behind one
+    with a backslash, as the template writes a quote within a name."""
 
     def __init__(self, marker: Marker, *, closing: bool) -> None:
         self.marker = marker
@@ -33,7 +35,10 @@ class TagReader:
         self._text: list[str] = []
         self._size = 0
         self._quoted = False
-        self._last = ""
+        self._escaped = False
+        """The next character stands behind a backslash."""
+        self._closed = False
+        """The last character was a quote, and none with a backslash."""
         self.over = False
         """It is complete, or too long to be a tag."""
 
@@ -43,9 +48,10 @@ class TagReader:
         while at < len(text) and not self.over:
             char = text[at]
             at += 1
-            self.over = (char == ">" and (not self._quoted or self._last == '"')) or self._size + at - start >= _MAX
+            self.over = (char == ">" and (not self._quoted or self._closed)) or self._size + at - start >= _MAX
             self._quoted = self._quoted or char == '"'
-            self._last = char
+            self._closed = char == '"' and not self._escaped
+            self._escaped = char == "\\" and not self._escaped
         self._text.append(text[start:at])
         self._size += at - start
         return at
@@ -63,4 +69,15 @@ class TagReader:
         if found is None:
             return None
         string = None if found[3] is None else found[3] == "true"
-        return Tag(found[1], self._closing, found[2], string)
+        return Tag(found[1], self._closing, _name(found[2]), string)
+
+
+def _name(spelling: str | None) -> str | None:
+    """An attribute's value; one with an escaped quote is spelled as in JSON, any other as it is."""
+    if spelling is None or '\\"' not in spelling:
+        return spelling
+    try:
+        name: str = json.loads(f'"{spelling}"')
+    except ValueError:
+        return spelling
+    return name

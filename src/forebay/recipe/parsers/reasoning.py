@@ -60,16 +60,17 @@ class Reasoning:
 
 
 def opened_by_prompt(prompt_ids: Sequence[int], markers: ReasoningMarkers, vocabulary: Vocabulary) -> bool:
-    """Whether a prompt ends with the marker that begins reasoning, but for whitespace behind it.
+    """Whether a prompt ends within reasoning: behind the marker that begins it, and maybe reasoning to be continued.
 
-    Only the very end counts: what earlier turns hold doesn't matter.
+    What earlier turns hold doesn't matter: where the marker is a token it has to be the last control token, and where
+    it is spelled only whitespace may stand behind it.
     """
     begin = vocabulary.control.get(markers.begin)
+    if begin is not None:
+        return next((token for token in reversed(prompt_ids) if vocabulary.is_control(token)), None) == begin
     tail = b""
     for token in reversed(prompt_ids[-_TAIL_TOKENS:]):
         if vocabulary.is_control(token):
-            if begin is not None:
-                return token == begin and not tail.strip()
             break
         tail = vocabulary.token_bytes(token) + tail
-    return begin is None and tail.rstrip().endswith(markers.begin.encode())
+    return tail.rstrip().endswith(markers.begin.encode())
