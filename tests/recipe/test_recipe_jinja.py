@@ -101,11 +101,10 @@ def test_a_message_cannot_name_a_token() -> None:
     ]
 
 
-def test_tojson_is_of_unknown_origin_so_its_markers_stay_text() -> None:
-    pieces = _pieces(
-        "{% for m in messages %}<|user|>{{ m.content }}{{ {'a<|end|>': m.content} | tojson }}{% endfor %}", proved=False
-    )
-    assert [piece for piece in pieces if isinstance(piece, Control)] == [Control(1)]
+def test_json_of_a_text_is_the_texts() -> None:
+    assert _joined(_pieces("{% for m in messages %}<|user|>{{ m.content | tojson }}<|end|>{% endfor %}")) == [
+        *(Control(1), Text('"<|end|>Hi"', Origin.USER), Control(4))
+    ]
 
 
 @pytest.mark.parametrize(
@@ -113,7 +112,7 @@ def test_tojson_is_of_unknown_origin_so_its_markers_stay_text() -> None:
     [
         ("{% for m in messages %}{{ ('<|' ~ m.role ~ '|>').center(20) }}{{ m.content }}{% endfor %}", "control token"),
         ("{% for m in messages %}<|user|>{{ m.content.expandtabs() }}{% endfor %}", "who wrote"),
-        ("{% for m in messages %}{{ m.content | tojson }}{% endfor %}", "who wrote"),
+        ("{% for m in messages %}{{ {'x': m.content} | string }}{% endfor %}", "who wrote"),
         ("{% for m in messages %}", "not valid"),
         ("{{ messages | nosuchfilter }}", "not valid"),
         ("{% include 'x' %}", "not even one user message"),

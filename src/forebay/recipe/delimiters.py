@@ -29,12 +29,14 @@ _AROUND: Final = (
 )
 _HEADING: Final = re.compile(r"### [A-Z][a-z]+:|\b(?:USER|ASSISTANT|SYSTEM|User|Assistant|System|Human):")
 """Alpaca's and Vicuna's kind."""
+_TAG: Final = re.compile(r"</?[a-z]+(?:_[a-z]+)*>")
+"""What encloses tools, calls, results and reasoning: `<tool_response>`."""
 
 
 def plain_delimiters(pieces: Iterable[Piece]) -> set[str]:
     """The delimiters among the template's plain words, by their shape; others can be typed as they are."""
     words = {piece.text for piece in pieces if isinstance(piece, Words)}
-    return {match[0] for text in words for shape in (MARKER, _HEADING) for match in shape.finditer(text)}
+    return {match[0] for text in words for shape in (MARKER, _HEADING, _TAG) for match in shape.finditer(text)}
 
 
 class Delimiters:

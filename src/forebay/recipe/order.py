@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from forebay.core.errors import ConversationError, InvalidRequestError
+from forebay.core.errors import ConversationError
 from forebay.recipe.conversation import Conversation, Message, Role, ToolCall
+from forebay.recipe.templates.refusals import refuse_tools
 
 
 class SystemPlace(Enum):
@@ -71,7 +72,7 @@ def check_order(order: RoleOrder, conversation: Conversation, *, continue_final:
     """
     messages = conversation.messages
     if not order.tools:
-        _refuse_tools(conversation)
+        refuse_tools(conversation)
     count = len(messages)
     while conversation.system_last and count > 1 and messages[count - 1].role == "system":
         count -= 1
@@ -92,16 +93,6 @@ def check_order(order: RoleOrder, conversation: Conversation, *, continue_final:
         before = message.role
     if not continue_final:
         open_calls.close()
-
-
-def _refuse_tools(conversation: Conversation) -> None:
-    said = "This model's chat template has no place for tools."
-    if conversation.tools:
-        raise InvalidRequestError(said, "tools")
-    for index, message in enumerate(conversation.messages):
-        if message.role == "tool" or message.calls:
-            field = "role" if message.role == "tool" else "tool_calls"
-            raise InvalidRequestError(said, f"messages.{index}.{field}")
 
 
 def _check_last(messages: list[Message], *, continue_final: bool) -> None:

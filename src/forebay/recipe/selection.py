@@ -1,7 +1,7 @@
 """Chooses the chat template: a typed one where it is proved to do what the model's own does, else the model's own.
 
 The proof is by comparison: both encode the same conversations, of every shape that templates treat differently, and the
-ids have to be equal, and so does what is refused.
+ids have to be equal, and so does what is refused. A typed template may offer tools where the model's own knows none.
 """
 
 from __future__ import annotations
@@ -9,17 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from functools import partial
-from itertools import product
+from itertools import chain
 from typing import Final, Protocol, cast
 
-from forebay.core.errors import InvalidRequestError
+from forebay.core.errors import ConversationError, InvalidRequestError
 from forebay.recipe.by_reference import choose_by_reference
-from forebay.recipe.conversation import Conversation, Message, Role
+from forebay.recipe.conversation import Conversation, Message
 from forebay.recipe.delimiters import plain_delimiters
 from forebay.recipe.encoder import PromptEncoder
 from forebay.recipe.jinja.template import JinjaTemplate
 from forebay.recipe.jinja.verify import verify
 from forebay.recipe.pieces import Control, Piece, Text, Words
+from forebay.recipe.probes import plain_probes, tool_probes
 from forebay.recipe.templates.chatml import ChatML
 from forebay.recipe.templates.gemma import Gemma
 from forebay.recipe.templates.harmony import Harmony
@@ -32,30 +33,7 @@ from forebay.recipe.templates.qwen3 import Qwen3
 from forebay.recipe.unpublished import template_by_tokens
 from forebay.recipe.vocabulary import TokenizerParts, Vocabulary
 
-_SHAPES: Final = (
-    "u",
-    "su",
-    "uau",
-    "suau",
-    "uauau",
-    "suauau",
-    "uu",
-    "ssu",
-    "usu",
-    "au",
-    "uaau",
-    "ua",
-    "sua",
-    "uaua",
-    "suaua",
-)
-"""Roles by their first letter; those that end in an answer are continued."""
-_ROLES: Final[dict[str, Role]] = {"s": "system", "u": "user", "a": "assistant"}
-_TEXTS: Final = (
-    {"s": "Be brief.", "u": "What is 17 + 25?", "a": "It is 42."},
-    {"s": "  Two  lines,\n indented.\n", "u": "\n\nWhy?  ", "a": "\n  Because.\n"},
-    {"s": "Rhyme.", "u": "Go on", "a": "<think>\nFirst this.\n</think>\n\nThen that."},
-)
+_FREE: Final[tuple[int, ...]] = (-1,)
 
 
 class ChatTemplate(Protocol):
@@ -83,9 +61,10 @@ def choose_template(parts: TokenizerParts, vocabulary: Vocabulary, now: Callable
     own = JinjaTemplate(source, vocabulary.control, parts.named, now)
     verify(own, source, vocabulary.control, parts.named, now)
     encoder = PromptEncoder(vocabulary)
-    probes = list(_probes("enable_thinking" in source))
-    expected = [_outcome(encoder, own, *probe) for probe in probes]
-    for candidate in _candidates(vocabulary, own, now):
+    switch = "enable_thinking" in source
+    probes = [*plain_probes(thinking=switch), *(tool_probes(thinking=switch) if own.abilities.tools else ())]
+    expected = [_expected(encoder, own, *probe) for probe in probes]
+    for candidate in _candidates(vocabulary, own, now, knows_tools="tools" in source):
         if all(_agrees(encoder, candidate, probe, ids) for probe, ids in zip(probes, expected, strict=True)):
             return candidate
     return own
@@ -128,17 +107,11 @@ def piece_text(piece: Piece) -> str:
 
 def sample_pieces(template: ChatTemplate) -> Iterator[Piece]:
     """What the template says in conversations of the usual shapes."""
-    for conversation, continue_final in _probes(False):
+    for conversation, continue_final in chain(plain_probes(thinking=False), tool_probes(thinking=False)):
         try:
             yield from template.pieces(conversation, continue_final=continue_final)
         except InvalidRequestError:
             continue
-
-
-def _probes(thinking: bool) -> Iterator[tuple[Conversation, bool]]:
-    for shape, texts, switch in product(_SHAPES, _TEXTS, (None, True, False) if thinking else (None,)):
-        messages = [Message(_ROLES[letter], texts[letter]) for letter in shape]
-        yield Conversation(messages, thinking=switch), shape.endswith("a")
 
 
 def _outcome(
@@ -151,19 +124,37 @@ def _outcome(
         return None
 
 
+def _expected(
+    encoder: PromptEncoder, own: ChatTemplate, conversation: Conversation, continue_final: bool
+) -> Sequence[int] | None:
+    """What a typed template has to do: these ids, or refuse (None).
+
+    `_FREE` leaves it to decide, where the model's own can't continue a message, or fails with tools or leaves out a
+    message beside them without saying so.
+    """
+    try:
+        return encoder.encode(own.pieces(conversation, continue_final=continue_final)).ids
+    except ConversationError:
+        return _FREE if continue_final else None
+    except InvalidRequestError:
+        return _FREE if continue_final or conversation.tools else None
+
+
 def _agrees(
-    encoder: PromptEncoder, candidate: ChatTemplate, probe: tuple[Conversation, bool], ids: Sequence[int] | None
+    encoder: PromptEncoder, candidate: ChatTemplate, probe: tuple[Conversation, bool], expected: Sequence[int] | None
 ) -> bool:
-    """Whether the candidate does the same; it may continue a message that the model's own template can't."""
-    _, continue_final = probe
-    return (ids is None and continue_final) or _outcome(encoder, candidate, *probe) == ids
+    """Whether the candidate does the same."""
+    return expected is _FREE or _outcome(encoder, candidate, *probe) == expected
 
 
-def _candidates(vocabulary: Vocabulary, own: ChatTemplate, now: Callable[[], datetime]) -> Iterator[ChatTemplate]:
-    """The typed templates whose tokens the vocabulary has."""
+def _candidates(
+    vocabulary: Vocabulary, own: JinjaTemplate, now: Callable[[], datetime], *, knows_tools: bool
+) -> Iterator[ChatTemplate]:
+    """The typed templates whose tokens the vocabulary has. `knows_tools`: the model's own has something to say of
+    tools, so where it can't be followed with them, no typed template speaks for it."""
     makers: list[Callable[[], object]] = [
         lambda: Qwen3.of(vocabulary),
-        lambda: ChatML.of(vocabulary, _default_system(own)),
+        lambda: ChatML.of(vocabulary, _default_system(own), takes_tools=own.abilities.tools or not knows_tools),
         lambda: Llama3.of(vocabulary, "llama3"),
         lambda: Llama3.of(vocabulary, "llama3.1", lambda: "26 Jul 2024"),
         lambda: Llama3.of(vocabulary, "llama3.2", lambda: now().strftime("%d %b %Y")),

@@ -17,6 +17,8 @@ UNKNOWN: Final = 0
 TEMPLATE: Final = 1
 FINAL: Final = 6
 """The last message's text, when it is to be continued."""
+TOOLS: Final = 7
+"""The definitions of tools."""
 
 MARKS: Final[dict[Origin, int]] = {Origin.SYSTEM: 2, Origin.USER: 3, Origin.ASSISTANT: 4, Origin.TOOL: 5}
 """The mark of each origin of text."""
@@ -24,6 +26,7 @@ ORIGIN_OF: Final[dict[int, Origin]] = {mark: origin for origin, mark in MARKS.it
     UNKNOWN: Origin.USER,
     TEMPLATE: Origin.TEMPLATE,
     FINAL: Origin.ASSISTANT,
+    TOOLS: Origin.SYSTEM,
 }
 """The origin of each mark. Unknown counts as the user's, which is the least trusted."""
 

@@ -7,7 +7,6 @@ It offers what the Hugging Face library offers to templates (loop controls, `gen
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable
 from datetime import datetime
 from functools import partial
@@ -21,6 +20,7 @@ from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from forebay.recipe.jinja.formatting import braces, percent
+from forebay.recipe.jinja.json_text import marked_json, plain_json
 from forebay.recipe.jinja.marked import TEMPLATE, Marked, concat, concat_with, marks_of
 
 MAX_LOOPS: Final = 100_000
@@ -96,7 +96,7 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
     def __init__(self, now: Callable[[], datetime]) -> None:
         super().__init__(trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, LoopControlExtension])
         self.filters = {name: self.filters[name] for name in (*_KEPT_FILTERS, "capitalize", "join", "safe", "title")}
-        self.filters |= {"format": _format, "indent": _plain_indent, "tojson": _tojson}
+        self.filters |= {"format": _format, "indent": _plain_indent, "tojson": plain_json}
         self.globals = {name: self.globals[name] for name in ("namespace", "dict", "joiner", "cycler")}
         self.globals["raise_exception"] = _raise_exception
         self.globals["strftime_now"] = lambda pattern: now().strftime(pattern)
@@ -163,14 +163,6 @@ def _strftime(now: datetime, pattern: str) -> str:
     return Marked.of(text, TEMPLATE) if set(marks_of(pattern)) <= {TEMPLATE} else text
 
 
-def _tojson(
-    value: Any, ensure_ascii: bool = False, indent: int | None = None, separators: Any = None, sort_keys: bool = False
-) -> str:
-    """JSON as Hugging Face templates expect it. All of it is of unknown origin, since keys and values may be
-    anyone's."""
-    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
-
-
 def _join(value: Iterable[Any], d: str = "", attribute: str | None = None) -> Marked:
     if attribute is not None:
         value = [item.get(attribute, "") if isinstance(item, dict) else getattr(item, attribute) for item in value]
@@ -195,6 +187,7 @@ def _format(pattern: str, *args: Any, **kwargs: Any) -> str:
 
 
 _MARKING_FILTERS: Final[dict[str, Callable[..., Any]]] = {
+    "tojson": marked_json,
     "join": _join,
     "indent": _indent,
     "capitalize": lambda s: Marked(s).capitalize(),

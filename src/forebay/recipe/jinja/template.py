@@ -6,19 +6,23 @@ proved when a model is loaded.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
 from jinja2 import TemplateError, TemplateSyntaxError
 
-from forebay.core.errors import InvalidRequestError, UnsupportedModelError
+from forebay.core.errors import ConversationError, InvalidRequestError, UnsupportedModelError
 from forebay.core.prompt import Origin
 from forebay.recipe.conversation import Conversation, Message
+from forebay.recipe.jinja.abilities import Abilities
+from forebay.recipe.jinja.given import given_messages, given_tools, marked
+from forebay.recipe.jinja.kept import split_kept
 from forebay.recipe.jinja.marked import FINAL, MARKS, ORIGIN_OF, TEMPLATE, Marked, runs
 from forebay.recipe.jinja.sandbox import Budget, ChatEnvironment, RaisedByTemplateError
-from forebay.recipe.pieces import Control, Piece, Text, Words
+from forebay.recipe.order import RoleOrder
+from forebay.recipe.pieces import Kept, Piece, Text
+from forebay.recipe.templates.spelled import Speller
 
 MAX_TEMPLATE_CHARS: Final = 1 << 18
 RENDER_ERRORS: Final = (
@@ -26,7 +30,6 @@ RENDER_ERRORS: Final = (
     *(TypeError, ValueError, RecursionError, MemoryError),
 )
 """What a template may raise while it renders."""
-_KEPT_STRUCTURES: Final = 1024
 
 
 class JinjaTemplate:
@@ -48,94 +51,93 @@ class JinjaTemplate:
             self._template = ChatEnvironment(now).from_string(source)
         except TemplateSyntaxError as error:
             raise UnsupportedModelError(f"The model's chat template is not valid: {error.message}") from error
-        self._control = control
-        self._structures: dict[str, tuple[Piece, ...]] = {}
+        self._speller = Speller(control)
         self._named = {name: Marked.of(text, TEMPLATE) for name, text in named.items()}
+        self.abilities = Abilities()
+        """What the template can render, as `verify.py` found; the default says yes to everything."""
+
+    @property
+    def order(self) -> RoleOrder:
+        """Which roles may follow which."""
+        return self.abilities.order
 
     def pieces(self, conversation: Conversation, *, continue_final: bool = False) -> Iterator[Piece]:
         """The conversation as the template renders it. Raises InvalidRequestError when the template refuses it."""
+        self.abilities.check(conversation)
         rendered = self.render(conversation, continue_final=continue_final)
         _check_kept(rendered, conversation.messages)
-        for text, mark in runs(rendered):
-            if mark == TEMPLATE:
-                yield from self._structure(text)
-            else:
-                yield Text(text, ORIGIN_OF[mark])
+        for part in split_kept(rendered, conversation.messages, self.abilities.answer):
+            if isinstance(part, Kept):
+                yield part
+                continue
+            for text, mark in runs(part):
+                if mark == TEMPLATE:
+                    yield from self._speller.pieces(text)
+                else:
+                    yield Text(text, ORIGIN_OF[mark])
 
     def render(self, conversation: Conversation, *, continue_final: bool = False) -> Marked:
         """The rendered text with marks; with `continue_final` it ends with the last message's text."""
         messages = conversation.messages
         if continue_final and messages[-1].content.strip():
-            return self._open(messages, conversation.thinking)
+            return self._open(conversation)
         closed = messages[:-1] if continue_final else messages
-        given = [_given(message, MARKS[message.origin]) for message in closed]
-        return self._run(given, conversation.thinking, ask=True)
+        return self._run(given_messages(closed, marked), conversation, ask=True)
 
-    def _open(self, messages: list[Message], thinking: bool | None) -> Marked:
+    def _open(self, conversation: Conversation) -> Marked:
         """The last message's turn without its end.
 
         Some templates leave out earlier text when an answer comes last (Mistral puts the system message only before a
         question that is last). Then it is the prompt that asks for the answer, with the answer's beginning behind it.
         """
-        earlier = [_given(message, MARKS[message.origin]) for message in messages[:-1]]
+        messages = conversation.messages
+        earlier = given_messages(messages[:-1], marked)
         final = Marked.of(messages[-1].content, FINAL)
-        whole = self._run([*earlier, {"role": _role("assistant"), "content": final}], thinking, ask=False)
+        opened = given_messages(messages[-1:], marked)[0] | {"content": final}
+        whole = self._run([*earlier, opened], conversation, ask=False)
         end = whole.marks.rfind(FINAL) + 1
         if whole.marks.count(FINAL) < len(final.strip()):
             raise InvalidRequestError(
                 "This model's chat template changes the assistant's message, so it can't be continued.",
                 f"messages.{len(messages) - 1}",
             )
-        asked = self._run(earlier, thinking, ask=True)
+        asked = self._run(earlier, conversation, ask=True)
         if _texts(whole) - whole.marks.count(FINAL) >= _texts(asked):
             return whole[:end]
         start = whole.marks.index(FINAL)
         lead = whole[len(whole[:start].rstrip()) : start]
         return asked + whole[start:end] if asked.endswith(lead) else asked + lead + whole[start:end]
 
-    def _run(self, messages: list[dict[str, Marked]], thinking: bool | None, *, ask: bool) -> Marked:
-        switches = {} if thinking is None else {"enable_thinking": thinking, "thinking": thinking}
+    def _run(self, messages: list[dict[str, Any]], conversation: Conversation, *, ask: bool) -> Marked:
+        tools = given_tools(conversation.tools, marked) or None
         try:
             return Marked(
                 self._template.render(
-                    messages=messages, add_generation_prompt=ask, range=Budget().range, **self._named, **switches
+                    messages=messages,
+                    tools=tools,
+                    add_generation_prompt=ask,
+                    range=Budget().range,
+                    **self._named,
+                    **switches(conversation),
                 )
             )
         except RaisedByTemplateError as error:
-            raise InvalidRequestError(f"The model's chat template refuses this: {error.message}", "messages") from error
+            said = f"The model's chat template refuses this: {error.message}"
+            raise ConversationError(said, ("messages",)) from error
         except RENDER_ERRORS as error:
             raise InvalidRequestError(
                 f"The model's chat template can't render this conversation: {error}", "messages"
             ) from error
 
-    def _structure(self, text: str) -> tuple[Piece, ...]:
-        """What the template spells itself: control tokens by id, and words. Templates repeat themselves, so it is
-        kept."""
-        known = self._structures.get(text)
-        if known is None:
-            known = tuple(self._split(text))
-            if len(self._structures) < _KEPT_STRUCTURES:
-                self._structures[text] = known
-        return known
 
-    def _split(self, text: str) -> Iterator[Piece]:
-        spellings = sorted((each for each in self._control if each in text), key=len, reverse=True)
-        pattern = re.compile("(" + "|".join(map(re.escape, spellings)) + ")") if spellings else None
-        for place, part in enumerate(pattern.split(text) if pattern is not None else (text,)):
-            if place % 2:
-                yield Control(self._control[part])
-            elif part:
-                yield Words(part)
-
-
-def _given(message: Message, mark: int) -> dict[str, Marked]:
-    """A message as the template sees it."""
-    return {"role": _role(message.role), "content": Marked.of(message.content, mark)}
-
-
-def _role(role: str) -> Marked:
-    """A role is one of a fixed set, so it counts as the template's own word."""
-    return Marked.of(role, TEMPLATE)
+def switches(conversation: Conversation) -> dict[str, Any]:
+    """The variables by which a conversation chooses how the model reasons."""
+    chosen: dict[str, Any] = {}
+    if conversation.thinking is not None:
+        chosen |= {"enable_thinking": conversation.thinking, "thinking": conversation.thinking}
+    if conversation.effort is not None:
+        chosen["reasoning_effort"] = Marked.of(conversation.effort, TEMPLATE)
+    return chosen
 
 
 def _texts(rendered: Marked) -> int:
@@ -143,9 +145,9 @@ def _texts(rendered: Marked) -> int:
     return len(rendered) - rendered.marks.count(TEMPLATE)
 
 
-def _check_kept(rendered: Marked, messages: list[Message]) -> None:
-    """Raise InvalidRequestError when the template silently leaves out what a system or user message says."""
-    for origin in (Origin.SYSTEM, Origin.USER):
+def _check_kept(rendered: Marked, messages: Sequence[Message]) -> None:
+    """Raise InvalidRequestError when the template silently leaves out what a system, user or tool message says."""
+    for origin in (Origin.SYSTEM, Origin.USER, Origin.TOOL):
         given = sum(len(message.content.strip()) for message in messages if message.origin is origin)
         if rendered.marks.count(MARKS[origin]) < given:
             places = [at for at, message in enumerate(messages) if message.origin is origin]

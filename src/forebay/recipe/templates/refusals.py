@@ -8,9 +8,9 @@ from forebay.core.errors import ConversationError, InvalidRequestError
 from forebay.recipe.conversation import Conversation, Message
 
 
-def refuse_tools(conversation: Conversation) -> None:
-    """Raise InvalidRequestError when tools, calls or results are there."""
-    said = "This model's chat template has no place for tools."
+def refuse_tools(conversation: Conversation, reason: str | None = None) -> None:
+    """Raise InvalidRequestError when tools, calls or results are there; `reason` where it is not the usual one."""
+    said = reason or "This model's chat template has no place for tools."
     if conversation.tools:
         raise InvalidRequestError(said, "tools")
     for index, message in enumerate(conversation.messages):
