@@ -219,7 +219,9 @@ class DsmlCalls:
         self._remainder = Remainder(self._out, text, started=True)
 
     def finish(self) -> None:
-        """A call that is open now is truncated."""
+        """A call that is open now is truncated, and so is a tag between its arguments."""
+        if self._in is _In.CALL:
+            self._tag, self._angle = None, ""
         if self._tag is not None:
             self._abandon(self._tag)
         angle, self._angle = self._angle, ""
