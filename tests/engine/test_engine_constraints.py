@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from forebay.core.grammar import GrammarSpec
 from forebay.core.request import FinishReason
 from forebay.engine.constraints import Constraints
 from forebay.engine.engine import Engine
+from forebay.engine.grammars import Grammars
 from forebay.recipe.grammar import grammar_tokens
 from forebay.recipe.vocabulary import TokenizerParts, Vocabulary
 
@@ -226,7 +229,7 @@ def test_a_dead_end_is_an_error_and_frees_the_request(
     folder: Path, answers: Answers, parts: TokenizerParts, stop: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine = start(folder)
-    mute = Constraints(lambda: grammar_tokens(_Mute(parts), parts.stop_ids))
+    mute = Constraints(lambda: Grammars(grammar_tokens(_Mute(parts), parts.stop_ids)))
     monkeypatch.setattr(engine, "_constraints", mute)
     engine.submit(ask("dead", GrammarSpec("regex", "[ab]{5}z"), n=2, stop=stop))
     engine.submit(ask("well", GrammarSpec("regex", "[ab]{5}"), stop=stop))
@@ -236,3 +239,8 @@ def test_a_dead_end_is_an_error_and_frees_the_request(
     assert re.fullmatch("[ab]{5}", answers.text("well"))
     assert engine.check(1).sequences == 0
     assert not engine.check(2).problems
+
+
+def test_an_engine_without_grammars_imports_nothing_for_them() -> None:
+    code = "import sys, forebay.engine.build; sys.exit(bool({'llguidance', 'tokenizers'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

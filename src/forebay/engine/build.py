@@ -10,7 +10,7 @@ import psutil
 import torch
 
 from forebay.core.messages import ModelInfo
-from forebay.engine.constraints import Constraints
+from forebay.engine.constraints import Constraints, load_grammars
 from forebay.engine.engine import Engine
 from forebay.engine.memory import context_limit, kv_pages
 from forebay.engine.moves import PageMoves
@@ -22,7 +22,6 @@ from forebay.kernels.cpu import cpu_info
 from forebay.kv import KvBook
 from forebay.kv.retention import RetentionPolicy
 from forebay.models import Model, ModelSource, describe, load_model, resolve
-from forebay.recipe.grammar import load_grammar_tokens
 from forebay.scheduling import Scheduler, SchedulerConfig, StepTimeModel
 
 log = logging.getLogger(__name__)
@@ -87,5 +86,5 @@ def _assemble(options: WorkerOptions, source: ModelSource, kernels: Kernels, mod
     tiers = open_tiers(options, layout.page_bytes, available - pages * layout.page_bytes)
     moves = None if tiers is None else PageMoves(tiers, runner.address)
     scheduler = Scheduler(config, book, fingerprint, StepTimeModel(), moves)
-    constraints = Constraints(lambda: load_grammar_tokens(source.path, source.kind, info.vocab_size))
+    constraints = Constraints(lambda: load_grammars(source, info.vocab_size))
     return Engine(scheduler, book, runner, info, time.monotonic, constraints=constraints, moves=moves)

@@ -1,33 +1,29 @@
-"""Grammars of the answers that an engine makes: one state for each choice, masks for a step's draws.
+"""Whether any answer is held to a grammar. What reads the vocabulary and follows grammars is `grammars.py`.
 
-Nothing is loaded before the first request with a grammar, and draws without one are passed through untouched. The
-state follows an answer's ids, so preemption, resumption and forks need nothing of their own.
+Nothing of that is imported before the first request with a grammar, which keeps a third of a second out of every start;
+draws without a grammar are passed through untouched.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from typing import TYPE_CHECKING
 
-import torch
-from llguidance import LLTokenizer
-
-from forebay.core.errors import UnsupportedModelError
 from forebay.core.grammar import GrammarSpec
 from forebay.engine.sampler import Draw
-from forebay.recipe.grammar import DeadEndError, GrammarCompiler, Matcher, allowed_tokens
+from forebay.models import ModelSource
 
-_DEAD_END = "The answer can't be continued within its grammar. Ask for a simpler one, or with another seed."
+if TYPE_CHECKING:
+    from forebay.engine.grammars import Grammars
 
 
 class Constraints:
     """Not thread-safe: the engine's thread calls it."""
 
-    def __init__(self, load: Callable[[], LLTokenizer]) -> None:
+    def __init__(self, load: Callable[[], Grammars]) -> None:
         """`load` reads the model's vocabulary; it may raise ForebayError, and is called again then."""
         self._load = load
-        self._compiler: GrammarCompiler | None = None
-        self._matchers: dict[tuple[str, int], Matcher] = {}
+        self._grammars: Grammars | None = None
 
     def admit(self, spec: GrammarSpec) -> None:
         """Make sure that a request's grammar can be followed.
@@ -35,52 +31,24 @@ class Constraints:
         Raises InvalidRequestError for one that can't be compiled, UnsupportedModelError where the model has no
         tokenizer that can be read.
         """
-        if self._compiler is None:
-            self._compiler = GrammarCompiler(self._load())
-        self._compiler.check(spec)
+        if self._grammars is None:
+            self._grammars = self._load()
+        self._grammars.check(spec)
 
     def constrain(self, draws: Sequence[Draw]) -> tuple[list[Draw], dict[int, str]]:
         """The draws, those of grammars with the tokens that may come next; and, by place in `draws`, why an answer
         can't go on. Such a draw is left free: its token must not be used."""
-        bound = list(draws)
-        dead: dict[int, str] = {}
-        rows: list[int] = []
-        matchers: list[Matcher] = []
-        for at, draw in enumerate(draws):
-            if draw.sampling.grammar is None:
-                continue
-            try:
-                matchers.append(self._matcher(draw, draw.sampling.grammar))
-                rows.append(at)
-            except DeadEndError as error:
-                dead[at] = str(error)
-        if self._compiler is None or not rows:
-            return bound, dead
-        allowed = torch.from_numpy(allowed_tokens(matchers, self._compiler.vocab_size))
-        for at, matcher, row in zip(rows, matchers, allowed, strict=True):
-            if matcher.accepting:
-                row[list(draws[at].sampling.stop_token_ids)] = True
-            if bool(row.any()):
-                bound[at] = replace(draws[at], allowed=row)
-            else:
-                dead[at] = _DEAD_END
-        return bound, dead
-
-    def _matcher(self, draw: Draw, spec: GrammarSpec) -> Matcher:
-        if self._compiler is None:
-            raise UnsupportedModelError("A grammar was drawn for that was never admitted.")
-        key = (draw.request_id, draw.choice)
-        matcher = self._matchers.get(key)
-        if matcher is None:
-            matcher = self._matchers[key] = self._compiler.matcher(spec, draw.sampling.stop_token_ids)
-        matcher.follow(draw.output_ids)
-        return matcher
+        return (list(draws), {}) if self._grammars is None else self._grammars.constrain(draws)
 
     def forget(self, request_id: str, choice: int | None = None) -> None:
         """Drop the state of a choice, or of all of a request's."""
-        if not self._matchers:
-            return
-        if choice is not None:
-            self._matchers.pop((request_id, choice), None)
-            return
-        self._matchers = {key: matcher for key, matcher in self._matchers.items() if key[0] != request_id}
+        if self._grammars is not None:
+            self._grammars.forget(request_id, choice)
+
+
+def load_grammars(source: ModelSource, vocab_size: int) -> Grammars:
+    """What follows the grammars of a model's answers. Raises UnsupportedModelError when its tokenizer can't be read."""
+    from forebay.engine.grammars import Grammars  # noqa: PLC0415
+    from forebay.recipe.grammar import load_grammar_tokens  # noqa: PLC0415
+
+    return Grammars(load_grammar_tokens(source.path, source.kind, vocab_size))
