@@ -21,6 +21,7 @@ from forebay.recipe.gguf_tokenizer import gguf_parts
 from forebay.recipe.grammar import GrammarCompiler, grammar_tokens
 from forebay.recipe.hf_tokenizer import hf_parts
 from forebay.recipe.jinja.template import JinjaTemplate
+from forebay.recipe.markers import FoundMarker, MarkerFinder
 from forebay.recipe.order import check_order, order_of
 from forebay.recipe.parsers import ParserSpec
 from forebay.recipe.pieces import Piece, Text
@@ -43,6 +44,7 @@ class Recipe:
         self._template = choose_template(parts, self._vocabulary, now)
         self.delimiters = frozenset(() if self._template is None else delimiters_of(self._template))
         """What the template delimits turns with that is plain text; a typed one never has the ids of a real one."""
+        self._markers = MarkerFinder([*self._vocabulary.control, *self.delimiters])
         self._encoder = PromptEncoder(self._vocabulary, Delimiters(self._vocabulary, self.delimiters))
         self._order = (
             self._template.order if isinstance(self._template, JinjaTemplate) else order_of(self.template_name)
@@ -99,6 +101,18 @@ class Recipe:
         if conversation.thinking and not self.knows_thinking:
             raise InvalidRequestError("This model's chat template has no switch for reasoning.", "thinking")
         return self._template.pieces(conversation, continue_final=continue_final)
+
+    def check_markers(self, conversation: Conversation) -> None:
+        """For strict mode: raise ConversationError, with the path, the offset and the marker, when a client wrote a
+        control token's spelling, a delimiter of the template, or what looks like one, anywhere in a conversation.
+
+        `encode_chat` doesn't need it: to that, markers are text. Call it before, for the requests that want it.
+        """
+        self._markers.check(conversation)
+
+    def find_marker(self, text: str) -> FoundMarker | None:
+        """The same for one text, such as a stop string: the first marker, None when there is none."""
+        return self._markers.find(text)
 
     def encode_text(self, text: str) -> Prompt:
         """The prompt that continues bare text: BOS if the model expects one, then the text, all of it plain."""
