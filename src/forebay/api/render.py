@@ -11,11 +11,15 @@ import asyncio
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Body, Query
+from prometheus_client import CollectorRegistry
 from starlette.requests import Request
 from starlette.responses import Response
 
+from forebay.api.answer_metrics import AnswerMetrics
+from forebay.api.answer_store import AnswerStore
 from forebay.api.any_protocol import ProtocolName, ask_of, protocol_of
-from forebay.api.asking import Prepared
+from forebay.api.asking import Ask, Prepared, prepare
+from forebay.api.keeping import KeptAnswers
 from forebay.api.ports import RecipePort
 from forebay.api.replies import ERRORS, json_response
 from forebay.api.service import Service, identity_of
@@ -40,6 +44,15 @@ def _fields(prepared: Prepared, recipe: RecipePort, by_string: bool) -> dict[str
         naive = shown_by_string(prepared, recipe)
         fields["naive"] = {**naive.as_json(), "forged": naive.forged}
     return fields
+
+
+async def prepared_alone(ask: Ask, recipe: RecipePort) -> Prepared:
+    """What a server would make of the request that has kept no answers; for looking at a prompt without one.
+
+    Raises InvalidRequestError in the terms of the request.
+    """
+    nothing = KeptAnswers(AnswerStore(1, 1, 1.0), "default", AnswerMetrics(CollectorRegistry(), {"model": ""}))
+    return await prepare(ask, recipe, nothing)
 
 
 def render_routes(service: Service) -> APIRouter:

@@ -21,6 +21,7 @@ from forebay.cli.cache import app as cache
 from forebay.cli.chat import chat
 from forebay.cli.doctor import doctor
 from forebay.cli.options import UsageError, env_source, read_config
+from forebay.cli.recipe import app as recipe
 from forebay.cli.serve import serve
 from forebay.core.errors import ForebayError
 
@@ -64,9 +65,10 @@ bench.command(bench_cache.agent_replay)
 bench.command(bench_cache.trace_replay)
 app.command(bench)
 app.command(cache)
+app.command(recipe)
 app.command(doctor)
 
-SECTIONS = ("serve", "chat", "bench", "cache", "doctor")
+SECTIONS = ("serve", "chat", "bench", "cache", "recipe", "doctor")
 
 
 @app.meta.default
