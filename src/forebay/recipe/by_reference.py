@@ -2,7 +2,8 @@
 
 The proof is by comparison, as in `selection.py`: of conversations with and without tools, those that both serve have to
 get the same ids. Here what is refused may differ, because a library may merge or move messages where the typed template
-has an order of roles.
+has an order of roles. No question begins with a line break: behind a system message the encoder keeps it apart from the
+template's own.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from forebay.recipe.vocabulary import Reference, Vocabulary
 _PLACE: Final = {"type": "object", "properties": {"place": {"type": "string"}}, "required": ["place"]}
 _TOOLS: Final = [ToolSpec("look", 'Look at a "place".', _PLACE), ToolSpec("run")]
 _ASK: Final = [Message("system", "Be brief.\n"), Message("user", "  Hi "), Message("assistant", " Hello  ")]
-_QUESTION: Final = Message("user", "\nWhat is 17 + 25?")
+_QUESTION: Final = Message("user", "What is\n17 + 25?\n")
 _CALL: Final = ToolCall("aB3dE6gH9", "look", '{"place": "Oslo", "n": [1, 2.5]}')
 _CALLS: Final = Message("assistant", "", calls=[_CALL, ToolCall("123456789", "run", "{}")])
 _RESULTS: Final = [
