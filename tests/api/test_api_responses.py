@@ -321,10 +321,11 @@ def test_truncation_drops_the_oldest_turns(live: Live, client: openai.OpenAI) ->
     kept = [number for number in range(20) if f"user\n{number} " in sent]
     assert kept == list(range(20 - len(kept), 20))
     assert len(kept) > 3, "as many as fit"
-    given[3]["content"] = [{"type": "input_text", "text": "\ud800"}]
-    body = json.dumps({"model": MODEL_NAME, "input": given})
-    refused = live.http.post("/v1/responses", content=body, headers={"content-type": "application/json"})
-    assert refused.json()["error"]["param"] == "input.3.content"
+    one: Any = [given[0], given[-1]]
+    client.responses.create(model=MODEL_NAME, input=one, truncation="auto")
+    client.responses.create(model=MODEL_NAME, input="Hi", truncation="auto", max_output_tokens=5)
+    with pytest.raises(openai.BadRequestError, match="context"):
+        client.responses.create(model=MODEL_NAME, input="word " * 600, truncation="auto")
 
 
 UNSERVED: list[tuple[dict[str, Any], str]] = [
@@ -338,6 +339,9 @@ UNSERVED: list[tuple[dict[str, Any], str]] = [
     ({"input": [{"role": "user", "content": [{"type": "input_audio"}]}]}, "content of type 'input_audio'"),
     ({"input": [{"type": "local_shell_call", "id": "x"}]}, "items of type 'local_shell_call'"),
     ({"input": [{"type": "reasoning", "summary": [], "encrypted_content": "gAAA"}]}, "not made by this server"),
+    ({"tools": [{"type": "\ud800"}]}, "tools of type '?' aren't supported"),
+    ({"input": [{"type": "\ud800"}]}, "items of type '?' aren't supported"),
+    ({"input": [{"role": "user", "content": [{"type": "\ud800"}]}]}, "content of type '?' isn't supported"),
     ({"conversation": "conv_1"}, "'conversation' isn't supported"),
     ({"reasoning": {"summary": "detailed"}}, "'reasoning.summary' isn't supported"),
     ({"text": {"verbosity": "low"}}, "'text.verbosity' isn't supported"),

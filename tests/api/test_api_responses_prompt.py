@@ -21,7 +21,7 @@ ITEM: TypeAdapter[Item] = TypeAdapter(InputItem)
 
 def messages(*items: dict[str, Any], instructions: str | None = None) -> list[Message]:
     """The messages that these items make."""
-    placed = [Placed(ITEM.validate_python(item), f"input.{index}") for index, item in enumerate(items)]
+    placed = [Placed(ITEM.validate_python(item), ("input", index)) for index, item in enumerate(items)]
     return prompt_of(instructions, placed).messages
 
 
@@ -56,7 +56,7 @@ def test_one_answer_becomes_one_message() -> None:
     )
     assert [message.role for message in made] == ["user", "assistant", "tool", "tool", "assistant"]
     answer = made[1]
-    assert (answer.reasoning, answer.content) == ("r", "before and after")
+    assert (answer.reasoning, answer.content) == ("r", "before\n and after")
     assert answer.calls == [ToolCall("1", "f", '{"x": 1.10}'), ToolCall("2", "sh", '{"input": "a\\"b"}')]
     assert (made[2].content, made[2].call_id, made[2].name) == ("one\ntwo", "1", "f")
     assert (made[3].call_id, made[3].name) == ("2", "sh")
@@ -101,10 +101,10 @@ KINDS = st.sampled_from(["user", "developer", "assistant", "reasoning", "call", 
 def test_every_message_names_the_item_that_it_begins_with(kinds: list[str], instructed: bool) -> None:
     make: dict[str, Any] = {"reasoning": reasoned, "call": called, "output": answered}
     items = [make[kind](f"t{at}") if kind in make else said(kind, f"t{at}") for at, kind in enumerate(kinds)]
-    placed = [Placed(ITEM.validate_python(item), f"input.{at}") for at, item in enumerate(items)]
+    placed = [Placed(ITEM.validate_python(item), ("input", at)) for at, item in enumerate(items)]
     prompt = prompt_of("t" if instructed else None, placed)
     assert len(prompt.places) == len(prompt.messages)
-    indexes = [int(place.removeprefix("input.")) for place in prompt.places if place != "instructions"]
+    indexes = [places.base[1] for places in prompt.places if places.base != ("instructions",)]
     assert indexes == sorted(set(indexes))
     joined = "".join(
         message.content + message.reasoning + message.call_id + "".join(call.id for call in message.calls)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from forebay.api.asking import Ask, Path, ToolChoice, by_message
+from forebay.api.asking import Ask, Path, ToolChoice
 from forebay.api.config import ApiConfig
 from forebay.api.grammars import schema_grammar
 from forebay.api.openai_types import reject_unsupported
@@ -70,6 +70,7 @@ def ask_of(body: PromptFields, inputs: Inputs, config: ApiConfig) -> Ask:
             specs_of(body),
             thinking=False if effort == "none" else None,
             effort=None if effort == "none" else effort,
+            system_last=True,
         ),
         choice=choice_of(body),
         parallel=body.parallel_tool_calls is not False,
@@ -84,11 +85,13 @@ def _located(path: Path, prompt: Prompt) -> Path:
     """Where a Responses request has what the recipe names."""
     if path[:1] == ("tools",):
         return tuple(step for step in path if step != "function")
-    if path in (("thinking",), ("effort",)):
+    if path in (("thinking",), ("reasoning_effort",)):
         return ("reasoning", "effort")
     if path == ("messages",):
         return ("input",)
-    return by_message(prompt.places)(path)
+    if path[:1] == ("messages",) and len(path) > 1 and isinstance(path[1], int):
+        return prompt.places[path[1]].of(path[2:])
+    return path
 
 
 def specs_of(body: PromptFields) -> list[ToolSpec]:

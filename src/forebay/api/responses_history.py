@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 from pydantic import TypeAdapter
 
+from forebay.api.asking import Path
 from forebay.api.request_id import new_id
 from forebay.api.responses_items import (
     CallOutputItem,
@@ -57,19 +58,19 @@ def inputs_of(body: PromptFields, store: ResponseStore, tenant: str) -> Inputs:
     if body.previous_response_id is not None:
         for record in store.chain(tenant, body.previous_response_id):
             items = [_ITEM.validate_python(item) for item in (*record.items(), *record.answer.output)]
-            before += [Placed(item, "previous_response_id") for item in items]
+            before += [Placed(item, ("previous_response_id",)) for item in items]
     if isinstance(body.input, str):
-        return Inputs(before, [Placed(MessageItem(role="user", content=body.input), "input")])
-    own = [_resolved(item, f"input.{index}", store, tenant) for index, item in enumerate(body.input)]
+        return Inputs(before, [Placed(MessageItem(role="user", content=body.input), ("input",))])
+    own = [_resolved(item, ("input", index), store, tenant) for index, item in enumerate(body.input)]
     return Inputs(before, own)
 
 
-def _resolved(item: Item, place: str, store: ResponseStore, tenant: str) -> Placed:
+def _resolved(item: Item, place: Path, store: ResponseStore, tenant: str) -> Placed:
     if not isinstance(item, ReferenceItem):
         return Placed(item, place)
     found = store.item(tenant, item.id)
     if found is None:
-        raise InvalidRequestError(f"Item with id '{item.id}' not found.", f"{place}.id")
+        raise InvalidRequestError(f"Item with id '{item.id}' not found.", ".".join(map(str, (*place, "id"))))
     return Placed(_ITEM.validate_python(found), place)
 
 

@@ -13,6 +13,7 @@ from typing import Final
 
 import msgspec
 
+from forebay.api.asking import Path
 from forebay.api.responses_items import (
     CallOutputItem,
     CustomCallItem,
@@ -22,68 +23,62 @@ from forebay.api.responses_items import (
     ReasoningItem,
     texts_of,
 )
+from forebay.api.responses_places import MessagePlaces
 from forebay.api.responses_reasoning import reasoning_of
 from forebay.recipe import Message, ToolCall
-from forebay.recipe.conversation import Role
 
 CUSTOM_FIELD: Final = "input"
 """The only argument of a custom tool as the model sees it."""
 
 
 class Placed(msgspec.Struct, frozen=True):
-    """An item, and where it stands in the request, such as `input.3`."""
+    """An item, and where it stands in the request, such as `("input", 3)`."""
 
     item: Item
-    place: str
+    place: Path
 
 
 class Prompt(msgspec.Struct, frozen=True):
     """The messages of a conversation, and where each of them stands in the request."""
 
     messages: list[Message]
-    places: list[str]
-
-
-class _Joined:
-    """Texts of one answer: those with something else of the answer between them go on, neighbours start a new line."""
-
-    def __init__(self) -> None:
-        self.text = ""
-        self._given = False
-
-    def add(self, text: str, *, neighbour: bool) -> None:
-        """One more text."""
-        self.text = self.text + "\n" + text if self._given and neighbour else self.text + text
-        self._given = True
+    places: list[MessagePlaces]
 
 
 class _Answer:
     """One assistant message while its items come."""
 
-    def __init__(self, place: str) -> None:
-        self.place = place
-        self._text, self._reasoning = _Joined(), _Joined()
+    def __init__(self, place: Path) -> None:
+        self.places = MessagePlaces(place)
+        self._texts: list[str] = []
+        self._reasoning = ""
         self._calls: list[ToolCall] = []
-        self._last: type[Item] | None = None
+        self._last: Item | None = None
 
-    def add(self, item: MessageItem | FunctionCallItem | CustomCallItem | ReasoningItem, place: str) -> None:
+    def add(self, item: MessageItem | FunctionCallItem | CustomCallItem | ReasoningItem, place: Path) -> None:
         """The next item."""
-        neighbour = self._last is type(item)
-        self._last = type(item)
         match item:
             case MessageItem():
-                self._text.add("\n".join(texts_of(item.content)), neighbour=neighbour)
+                self._texts += texts_of(item.content)
+                self.places.text(item, place)
             case ReasoningItem():
-                self._reasoning.add(reasoning_of(item, place), neighbour=neighbour)
+                # What stood between two pieces of one answer's reasoning was another item, not a line's end.
+                border = "\n" if isinstance(self._last, ReasoningItem) else ""
+                self._reasoning += border + reasoning_of(item, place)
+                self.places.known.setdefault(("reasoning_content",), place)
             case FunctionCallItem():
                 self._calls.append(ToolCall(item.call_id, item.name, item.arguments))
+                self.places.call(item, place)
             case CustomCallItem():
                 arguments = json.dumps({CUSTOM_FIELD: item.input}, ensure_ascii=False)
                 self._calls.append(ToolCall(item.call_id, item.name, arguments))
+                self.places.call(item, place)
+        self._last = item
 
     def message(self) -> Message:
         """The whole."""
-        return Message("assistant", self._text.text, self._reasoning.text, self._calls)
+        text = self._texts if len(self._texts) > 1 else "".join(self._texts)
+        return Message("assistant", text, self._reasoning, self._calls)
 
 
 class _Builder:
@@ -91,48 +86,62 @@ class _Builder:
 
     def __init__(self) -> None:
         self._messages: list[Message] = []
-        self._places: list[str] = []
+        self._places: list[MessagePlaces] = []
         self._answer: _Answer | None = None
         self._names: dict[str, str] = {}
 
+    def instruct(self, text: str) -> None:
+        """The request's instructions, before all items."""
+        self._add(Message("system", [text]), MessagePlaces(("instructions",)))
+        self._places[-1].field_text(("instructions",))
+
     def add(self, placed: Placed) -> None:
         """The next item."""
-        item = placed.item
+        item, place = placed.item, placed.place
         match item:
             case FunctionCallItem() | CustomCallItem():
                 self._names[item.call_id] = item.name
-                self._part_of_answer(item, placed.place)
-            case ReasoningItem():
-                self._part_of_answer(item, placed.place)
-            case MessageItem(role="assistant"):
-                self._part_of_answer(item, placed.place)
+                self._part_of_answer(item, place)
+            case ReasoningItem() | MessageItem(role="assistant"):
+                self._part_of_answer(item, place)
+            case MessageItem(role="user"):
+                self._of_item(Message("user", texts_of(item.content)), item, place)
             case MessageItem():
-                role: Role = "user" if item.role == "user" else "system"
-                self.message(Message(role, texts_of(item.content)), placed.place)
+                self._system(item, place)
             case CallOutputItem():
                 name = item.name or self._names.get(item.call_id, "")
-                self.message(Message("tool", texts_of(item.output), call_id=item.call_id, name=name), placed.place)
+                self._of_item(Message("tool", texts_of(item.output), call_id=item.call_id, name=name), item, place)
 
     def _part_of_answer(
-        self, item: MessageItem | FunctionCallItem | CustomCallItem | ReasoningItem, place: str
+        self, item: MessageItem | FunctionCallItem | CustomCallItem | ReasoningItem, place: Path
     ) -> None:
         if self._answer is None:
             self._answer = _Answer(place)
         self._answer.add(item, place)
 
-    def message(self, message: Message, place: str) -> None:
-        """A message of its own; system messages at the very beginning become one."""
-        self._end_answer()
-        if message.role == "system" and len(self._messages) == 1 and self._messages[0].role == "system":
-            self._messages[0] = Message("system", [*_parts(self._messages[0]), *_parts(message)])
+    def _of_item(self, message: Message, item: MessageItem | CallOutputItem, place: Path) -> None:
+        places = MessagePlaces(place)
+        places.text(item, place)
+        self._add(message, places)
+
+    def _system(self, item: MessageItem, place: Path) -> None:
+        """A system message; at the very beginning there is only one."""
+        if [message.role for message in self._messages] != ["system"] or self._answer is not None:
+            self._of_item(Message("system", texts_of(item.content)), item, place)
             return
+        first = self._messages[0]
+        self._messages[0] = Message("system", [*parts_of(first), *texts_of(item.content)])
+        self._places[0].text(item, place)
+
+    def _add(self, message: Message, places: MessagePlaces) -> None:
+        self._end_answer()
         self._messages.append(message)
-        self._places.append(place)
+        self._places.append(places)
 
     def _end_answer(self) -> None:
         if self._answer is not None:
             self._messages.append(self._answer.message())
-            self._places.append(self._answer.place)
+            self._places.append(self._answer.places)
             self._answer = None
 
     def prompt(self) -> Prompt:
@@ -141,7 +150,8 @@ class _Builder:
         return Prompt(self._messages, self._places)
 
 
-def _parts(message: Message) -> list[str]:
+def parts_of(message: Message) -> list[str]:
+    """A message's text, part by part."""
     return [message.text] if isinstance(message.text, str) else message.text
 
 
@@ -152,7 +162,7 @@ def prompt_of(instructions: str | None, items: Sequence[Placed]) -> Prompt:
     """
     builder = _Builder()
     if instructions:
-        builder.message(Message("system", [instructions]), "instructions")
+        builder.instruct(instructions)
     for placed in items:
         builder.add(placed)
     return builder.prompt()

@@ -10,6 +10,7 @@ import base64
 import binascii
 from typing import Final
 
+from forebay.api.asking import Path
 from forebay.api.responses_items import ReasoningItem
 from forebay.core.errors import InvalidRequestError
 
@@ -21,7 +22,7 @@ def pack(text: str) -> str:
     return _MARK + base64.urlsafe_b64encode(text.encode()).decode()
 
 
-def reasoning_of(item: ReasoningItem, place: str) -> str:
+def reasoning_of(item: ReasoningItem, place: Path) -> str:
     """The text of a reasoning item: its content, else what was packed.
 
     Raises InvalidRequestError for an `encrypted_content` that another server made, when there is no content beside it.
@@ -35,5 +36,6 @@ def reasoning_of(item: ReasoningItem, place: str) -> str:
             raise ValueError("another server's")
         return base64.b64decode(item.encrypted_content.removeprefix(_MARK), b"-_", validate=True).decode()
     except (ValueError, binascii.Error) as error:
-        text = f"'{place}.encrypted_content' was not made by this server, so it can't be read. Leave the item out."
-        raise InvalidRequestError(text, f"{place}.encrypted_content") from error
+        param = ".".join(map(str, (*place, "encrypted_content")))
+        text = f"'{param}' was not made by this server, so it can't be read. Leave the item out."
+        raise InvalidRequestError(text, param) from error
