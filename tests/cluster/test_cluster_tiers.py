@@ -62,6 +62,15 @@ async def test_a_restart_reads_what_was_computed_before(tiny_llama: Path, tmp_pa
         assert (await tiers(router, loads=1)).counters["loaded_disk"] == 12
 
 
+async def test_tenants_share_what_the_operator_marks(tiny_llama: Path, tmp_path: Path) -> None:
+    async with local_worker(options(tiny_llama, tmp_path)) as router:
+        assert (await tiers(router)).host_pages_total > 0
+        await router.mark_public(PROMPT[:100])
+        first, second = [await ask(router, tenant, PROMPT, 5, tenant=tenant) for tenant in "ab"]
+        assert (first[0].cached_tokens, second[0].cached_tokens) == (0, 96)
+        assert tokens(first) == tokens(second)
+
+
 async def test_a_killed_worker_leaves_right_pages_or_none(tiny_llama: Path, tmp_path: Path) -> None:
     answer: list[int] | None = None
     for round_ in range(4):

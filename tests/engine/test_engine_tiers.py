@@ -159,6 +159,25 @@ def test_tenants_share_nothing_on_disk(tiny_llama: Path, tmp_path: Path) -> None
         assert after.tiers.counters["loaded_disk"] == 0
 
 
+def test_tenants_share_what_is_public_and_no_more(tiny_llama: Path, tmp_path: Path) -> None:
+    system, user = prompt("system", 70), prompt("user", 60)
+    ids = system + user
+    folder: dict[str, Any] = {"cache_dir": str(tmp_path / "kv"), "cache_disk": 16 << 20, "cache_required": True}
+    with bench(tiny_llama, **folder) as before:
+        before.engine.mark_public(system)
+        cold = before.ask("first", ids, tenant="a")
+        assert before.ask("other", ids, tenant="b") == before.ask("same", ids, tenant="a") == cold
+        assert [before.first[name].cached_tokens for name in ("first", "other", "same")] == [0, 64, 128]
+        before.settle()
+    with bench(tiny_llama, **folder) as after:
+        after.engine.mark_public(system)
+        assert after.ask("third", ids, tenant="c") == cold
+        assert after.first["third"].cached_disk == 64
+    with bench(tiny_llama, **folder) as unmarked:
+        assert unmarked.ask("fourth", ids, tenant="c") == cold
+        assert unmarked.first["fourth"].cached_tokens == 0
+
+
 def test_class_none_is_not_stored(tiny_llama: Path, tmp_path: Path) -> None:
     ids = prompt("four", 150)
     folder: dict[str, Any] = {"cache_dir": str(tmp_path / "kv"), "cache_disk": 16 << 20, "cache_required": True}

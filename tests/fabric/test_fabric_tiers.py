@@ -20,8 +20,10 @@ from forebay.fabric.memory import HostMemory
 from forebay.fabric.metrics import Metrics
 from forebay.fabric.mover import Mover
 from forebay.fabric.pool_layout import data_start
+from forebay.fabric.pool_reader import PoolReader
 from forebay.fabric.saver import Spiller
 from forebay.fabric.tiers import KvTiers, TierConfig
+from forebay.kv.identity import PUBLIC
 from forebay.kv.retention import DAY_S
 from forebay.kv.tiers import PageRef, Where
 
@@ -381,3 +383,21 @@ def test_closing_says_how_much_is_written(open_tiers: Callable[..., KvTiers], mo
     shares: list[float] = []
     tiers.close(shares.append)
     assert shares == [0.0, 0.4, 0.8], "40 pages are three batches"
+
+
+def test_public_pages_are_everybodys_in_every_tier(open_tiers: Callable[..., KvTiers]) -> None:
+    device = Device(8)
+    pages = chain(2, tenant=PUBLIC)
+    tiers = open_tiers()
+    save(tiers, device, pages)
+    assert PoolReader(tiers._pool.path).read(pages[0].id, "a") == content(pages[0].id)
+    for tenant in ("a", "b"):
+        assert tiers.lookup(ids(pages), tenant).places == [Where.HOST] * 2
+        assert tiers.missing(ids(pages), tenant) == []
+    assert load(tiers, device, pages, 4).pages == 2
+    eventually(lambda: tiers.gauges().disk_pages == 2)
+    tiers.close()
+    again = open_tiers()
+    assert again.lookup(ids(pages), "a").places == [Where.DISK] * 2
+    assert load(again, device, pages, 4).disk == 2
+    assert again.lookup(ids(chain(2, tenant="b")), "a").pages == 0

@@ -122,8 +122,11 @@ class Driver:
         sequence, end = row.sequence, row.start + row.tokens
         assert row.start == sequence.computed
         assert len(sequence.pages.numbers) >= pages_for(end)
-        mark = zlib.crc32(sequence.tenant.encode())
+        tenant, public = sequence.tenant.encode(), PAGE_TOKENS * sequence.pages.public
+        mark = zlib.crc32(b"" if public else tenant)
         for i in range(end):
+            if i and i == public:
+                mark = zlib.crc32(tenant, mark)
             mark = zlib.crc32(sequence.token_at(i).to_bytes(4, "little"), mark)
             slot = sequence.pages.numbers[i // PAGE_TOKENS], i % PAGE_TOKENS
             if i >= row.start:

@@ -19,9 +19,15 @@ PAGES = 12
 class TieredScheduler(RuleBasedStateMachine):
     """Twelve device pages, few prompts that share beginnings, and tiers that are drawn anew for each run."""
 
-    @initialize(host=st.integers(1, 24), disk=st.sampled_from([0, 8, 40]), delay=st.integers(1, 4))
-    def start(self, host: int, disk: int, delay: int) -> None:
+    @initialize(
+        host=st.integers(1, 24),
+        disk=st.sampled_from([0, 8, 40]),
+        delay=st.integers(1, 4),
+        public=st.sampled_from([0, 40, 150]),
+    )
+    def start(self, host: int, disk: int, delay: int, public: int) -> None:
         self.driver = TieredDriver(PAGES, LowerTiers(host, disk), delay, max_model_len=16 * PAGES, max_running=4)
+        self.driver.scheduler.mark_public(request("stem 0", 150).prompt_ids[:public])
         self.wanted: dict[str, GenerateRequest] = {}
         self.gone: set[str] = set()
 

@@ -13,7 +13,7 @@ from tests.scheduling.driver import Driver
 
 from forebay.kv import PAGE_TOKENS
 from forebay.kv.moves import Load, Save
-from forebay.kv.tiers import Lookup, PageRef, Where
+from forebay.kv.tiers import Lookup, PageRef, Where, readable
 from forebay.scheduling import StepPlan
 
 Marks = list[int | None]
@@ -36,7 +36,7 @@ class LowerTiers:
         for page in pages:
             where = Where.HOST if page in self.host else Where.DISK if page in self.disk else Where.MISS
             found = self.host.get(page) or self.disk.get(page)
-            if found is None or found[0].tenant != tenant:
+            if found is None or not readable(found[0].tenant, tenant):
                 break
             places.append(where)
         return Lookup(places)

@@ -212,7 +212,7 @@ def _stats_lines(found: dict[str, Any]) -> str:
     for group in found["groups"]:
         size, oldest, unused = console.binary_size(group["bytes"]), _age(group["oldest_s"]), _age(group["unused_s"])
         lines.append(
-            f"tenant {group['tenant'] or '(none)'}, class {group['class']}: {group['pages']} pages, {size}, "
+            f"tenant {group['tenant'] or '(public)'}, class {group['class']}: {group['pages']} pages, {size}, "
             f"oldest {oldest}, last used {unused} ago"
         )
     for tier, rate in found["hit_rates"].items():

@@ -113,6 +113,9 @@ class CacheOptions:
     """Retention class of requests that name none: chat (7 days), agent (3 days), none (not on disk), or your own."""
     retention_class: Annotated[Texts, Parameter(converter=_classes, consume_multiple=True)] = ()
     """A retention class as NAME=DURATION, such as build=12h; may be given several times."""
+    public_prefix: Annotated[tuple[Path, ...], Parameter(show_default=False)] = ()
+    """Text file with a system prompt whose pages all tenants share; may be given several times. Anyone can find out by
+    timing that it is in use, so it must hold nothing secret; what follows it in a prompt stays with its tenant."""
     host_quota: QuotaTexts = ()
     """Most memory of the host pool that one tenant's pages may take, such as 1GiB, or TENANT=4GiB for one of them; may
     be given several times."""

@@ -10,7 +10,8 @@ import contextlib
 import os
 import signal
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import uvicorn
@@ -18,6 +19,7 @@ import uvicorn
 from forebay.cli import console
 from forebay.cli.cache_options import CacheOptions
 from forebay.cli.options import EngineOptions, SchedulingOptions
+from forebay.cli.public_prefix import public_prefix
 from forebay.cli.serve import HttpOptions
 from forebay.cli.startup import local_url, start_report
 from forebay.cli.worker import worker_options
@@ -47,7 +49,7 @@ def run_server(
         options = worker_options(source, name, engine, scheduling, cache)
         stop = Stop()
         try:
-            return asyncio.run(_serve(sock, source, options, http, stop))
+            return asyncio.run(_serve(sock, source, options, http, stop, public=cache.public_prefix))
         except asyncio.CancelledError:
             return stop.exit_code
 
@@ -145,15 +147,23 @@ class _Server(uvicorn.Server):
 
 
 async def _serve(
-    sock: socket.socket, source: ModelSource, options: WorkerOptions, http: HttpOptions, stop: Stop
+    sock: socket.socket,
+    source: ModelSource,
+    options: WorkerOptions,
+    http: HttpOptions,
+    stop: Stop,
+    *,
+    public: Sequence[Path],
 ) -> int:
     with stop.installed(_this_task()):
         async with asyncio.TaskGroup() as tasks, contextlib.AsyncExitStack() as stack:
             # This process imports the API and reads the tokenizer while the engine's process loads the weights.
-            parts = tasks.create_task(asyncio.to_thread(_prepare, source, http))
+            parts = tasks.create_task(asyncio.to_thread(_prepare, source, http, public))
             with console.stages("starting the engine") as report:
                 router = await stack.enter_async_context(local_worker(options, report))
-                build, keys = await parts
+                build, keys, prefixes = await parts
+                for ids in prefixes:
+                    await router.mark_public(ids)
             server = build(router)
             stop.attach(server)
             config = describe(source)
@@ -175,8 +185,11 @@ def _this_task() -> asyncio.Task[object]:
     return task
 
 
-def _prepare(source: ModelSource, http: HttpOptions) -> tuple[Callable[[Router], uvicorn.Server], int]:
-    """What the server needs besides the engine: how to build it for a router, and the number of keys.
+def _prepare(
+    source: ModelSource, http: HttpOptions, public: Sequence[Path]
+) -> tuple[Callable[[Router], uvicorn.Server], int, list[list[int]]]:
+    """What the server needs besides the engine: how to build it for a router, the number of keys, and the token ids of
+    the public prefixes in the files `public`.
 
     Raises ForebayError.
     """
@@ -188,7 +201,8 @@ def _prepare(source: ModelSource, http: HttpOptions) -> tuple[Callable[[Router],
     check_bind(config)
     keys = len(configured_keys(config))
     recipe = Recipe.load(source.path, source.kind)
-    return lambda router: _Server(make_server(build_app(router, recipe, config), config).config), keys
+    prefixes = [public_prefix(recipe, file) for file in public]
+    return lambda router: _Server(make_server(build_app(router, recipe, config), config).config), keys, prefixes
 
 
 async def _end_with_engine(router: Router, server: uvicorn.Server, stop: Stop) -> None:

@@ -29,11 +29,17 @@ class CheckIntegrity(msgspec.Struct, tag=True):
     id: int
 
 
+class MarkPublic(msgspec.Struct, tag=True):
+    """To a worker: prompts that begin with these tokens share the pages of them, whichever tenant sends them."""
+
+    token_ids: list[int]
+
+
 class Shutdown(msgspec.Struct, tag=True):
     """To a worker: end now; running requests get no further output."""
 
 
-ToWorker = Submit | Abort | CheckIntegrity | Shutdown
+ToWorker = Submit | Abort | CheckIntegrity | MarkPublic | Shutdown
 
 
 class TopLogprob(msgspec.Struct, frozen=True, array_like=True):

@@ -96,6 +96,10 @@ class Engine:
         """Give up what the prefix cache holds on the device alone; tiers below keep what they have."""
         self._book.clear()
 
+    def mark_public(self, token_ids: list[int]) -> None:
+        """Let all tenants share the full pages of prompts that begin with these tokens, from the next request on."""
+        self._scheduler.mark_public(token_ids)
+
     def close(self, report: Callable[[float], None] = lambda _: None) -> None:
         """End the page moves; what should be on disk is written, for seconds at most. No step may follow.
 

@@ -22,6 +22,7 @@ from forebay.core.messages import (
     Abort,
     CheckIntegrity,
     FromWorker,
+    MarkPublic,
     Progress,
     Ready,
     Shutdown,
@@ -104,13 +105,15 @@ def _wait_ms(engine: Engine) -> int:
     return _STALLED_WAIT_MS if engine.stalled else 0
 
 
-def _handle(engine: Engine, connection: Connection, message: Submit | Abort | CheckIntegrity) -> None:
+def _handle(engine: Engine, connection: Connection, message: Submit | Abort | CheckIntegrity | MarkPublic) -> None:
     match message:
         case Submit(request):
             engine.submit(request)
         case Abort(request_ids):
             for request_id in request_ids:
                 engine.abort(request_id)
+        case MarkPublic(token_ids):
+            engine.mark_public(token_ids)
         case CheckIntegrity(check_id):
             connection.send(engine.check(check_id))
 

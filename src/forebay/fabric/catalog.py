@@ -13,7 +13,7 @@ from forebay.fabric.index import Record
 from forebay.fabric.pool_layout import aligned
 from forebay.kv.quota import Quotas, Usage
 from forebay.kv.retention import RetentionPolicy
-from forebay.kv.tiers import PageRef
+from forebay.kv.tiers import PageRef, readable
 from forebay.kv.value import ValueOrder, Worth
 
 
@@ -39,7 +39,7 @@ class Catalog:
     def get(self, page: bytes, tenant: str, now: float) -> Record | None:
         """This tenant's page, unless it is past its time."""
         record = self._records.get(page)
-        if record is None or record.ref.tenant != tenant:
+        if record is None or not readable(record.ref.tenant, tenant):
             return None
         return None if self._is_expired(record, now) else record
 

@@ -17,7 +17,7 @@ from forebay.fabric.pool_book import PoolBook
 from forebay.fabric.slots import SlotPage, Slots
 from forebay.kv.quota import Quotas
 from forebay.kv.retention import RetentionPolicy
-from forebay.kv.tiers import PageRef, Where
+from forebay.kv.tiers import PageRef, Where, readable
 from forebay.kv.value import Worth
 
 log = logging.getLogger(__name__)
@@ -54,14 +54,14 @@ class HostPool:
     def where(self, page: bytes, tenant: str) -> Where:
         """HOST, LOADING or MISS; a page of another tenant is a miss."""
         found = self._pages.get(page)
-        if found is None or found.ref.tenant != tenant:
+        if found is None or not readable(found.ref.tenant, tenant):
             return Where.MISS
         return Where.HOST if found.pending.done else Where.LOADING
 
     def missing(self, pages: Sequence[bytes], tenant: str) -> list[int]:
         """The places in `pages` of those that this tenant has not here (nor on their way to here)."""
         found = map(self._pages.get, pages)
-        return [i for i, page in enumerate(found) if page is None or page.ref.tenant != tenant]
+        return [i for i, page in enumerate(found) if page is None or not readable(page.ref.tenant, tenant)]
 
     def reserve(self, ref: PageRef, now: float, *, clean: bool = False) -> Reservation | None:
         """Room for a new page, made by evicting less valuable ones if need be; None when it is here already or nothing
@@ -82,7 +82,7 @@ class HostPool:
         """The right to read a page; None when this tenant has none of that id here."""
         with self._lock:
             found = self._pages.get(page)
-            return None if found is None or found.ref.tenant != tenant else self._lease(found)
+            return None if found is None or not readable(found.ref.tenant, tenant) else self._lease(found)
 
     def used(self, pages: Iterable[bytes], retention: str, now: float) -> None:
         """A request of this retention class uses these pages: they are worth more, and stay for the longer class."""

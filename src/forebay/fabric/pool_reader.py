@@ -9,6 +9,7 @@ from blake3 import blake3
 from forebay.fabric.checksum import page_checksum
 from forebay.fabric.memory import open_memory
 from forebay.fabric.pool_layout import READY, read_header
+from forebay.kv.identity import PUBLIC
 
 
 class PoolReader:
@@ -22,10 +23,10 @@ class PoolReader:
     def find(self, page: bytes, tenant: str) -> int | None:
         """The slot that claims to hold this tenant's page now. O(slots); `read` checks the claim."""
         ready = (self._table["state"] == READY).nonzero()[0]
-        owner = blake3(tenant.encode()).digest()
+        owners = [blake3(owner.encode()).digest() for owner in (tenant, PUBLIC)]
         for slot in ready:
             row = self._table[slot]
-            if bytes(row["id"]) == page and bytes(row["tenant"]) == owner:
+            if bytes(row["id"]) == page and bytes(row["tenant"]) in owners:
                 return int(slot)
         return None
 

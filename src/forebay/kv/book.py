@@ -6,6 +6,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from operator import eq
 
 from forebay.kv.identity import PAGE_TOKENS
@@ -60,10 +61,13 @@ class KvBook:
         """Cached pages given up since the start."""
         return self._pool.evictions
 
-    def open(self, root: bytes, *, reuse: bool = True) -> SequencePages:
-        """The pages of a new sequence: none yet. `reuse` False keeps it from taking pages out of the prefix cache."""
-        self._roots.add(root)
-        return SequencePages(root, reuse)
+    def open(self, root: bytes, *, reuse: bool = True, public: int = 0, public_root: bytes = b"") -> SequencePages:
+        """The pages of a new sequence: none yet. `reuse` False keeps it from taking pages out of the prefix cache.
+
+        Its first `public` pages are everybody's, under `public_root`.
+        """
+        self._roots.update((root, public_root) if public else (root,))
+        return SequencePages(root, reuse, public, public_root if public else b"")
 
     def cached_tokens(self, pages: SequencePages, tokens: Sequence[int]) -> int:
         """How many leading `tokens` `match_prefix` would find now; takes nothing. At least one token is always left."""
@@ -188,7 +192,7 @@ class KvBook:
         if self.prefix_cache and pages.registered != computed // PAGE_TOKENS:
             raise ValueError(f"{computed} tokens are to be shared, but only {pages.registered} pages are committed")
         full = computed // PAGE_TOKENS
-        twin = SequencePages(pages.root, True, pages.numbers[: pages_for(computed)], pages.ids[:full], pages.registered)
+        twin = replace(pages, reuse=True, numbers=pages.numbers[: pages_for(computed)], ids=pages.ids[:full], hits=0)
         for number in twin.numbers:
             self._pool.hold(number)
         self._holding[twin] = None
@@ -261,7 +265,7 @@ class KvBook:
     def _register(self, pages: SequencePages, i: int, page: bytes) -> None:
         own, known = pages.numbers[i], self._pool.index.number(page)
         if known is None:
-            self._pool.index.add(page, pages.ids[i - 1] if i else pages.root, own)
+            self._pool.index.add(page, pages.parent(i), own)
         elif known != own:
             self._pool.hold(known)
             pages.numbers[i] = known

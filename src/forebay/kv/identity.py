@@ -13,6 +13,9 @@ from blake3 import blake3
 PAGE_TOKENS = 16
 """Tokens in a page: the unit of allocation and of identity."""
 
+PUBLIC = ""
+"""The tenant of pages that everyone may read. No key can have it: a tenant's name is never empty."""
+
 
 def page_root(fingerprint: str, tenant: str) -> bytes:
     """The parent of a tenant's first pages (32 bytes).
@@ -27,3 +30,8 @@ def page_root(fingerprint: str, tenant: str) -> bytes:
 def page_id(parent: bytes, tokens: Sequence[int]) -> bytes:
     """The id (32 bytes) of the page that holds `tokens` and follows the page named `parent`."""
     return blake3(parent + struct.pack(f"<{len(tokens)}I", *tokens)).digest()
+
+
+def own_root(root: bytes, parent: bytes) -> bytes:
+    """What the first page after a public prefix is hashed onto: the tenant's root and the last public page."""
+    return blake3(root + parent).digest()

@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from forebay.kv.identity import PUBLIC
+
 
 @dataclass(frozen=True, slots=True)
 class Quotas:
     """Limits in bytes a tenant; None is no limit."""
 
     default: int | None = None
-    """The limit of a tenant that is not named."""
+    """The limit of a tenant that is not named; public pages have none."""
     by_tenant: Mapping[str, int | None] = field(default_factory=dict)
 
     def limit(self, tenant: str) -> int | None:
         """The tenant's limit in bytes, or None."""
-        return self.by_tenant.get(tenant, self.default)
+        return self.by_tenant.get(tenant, self.default if tenant != PUBLIC else None)
 
 
 class Usage:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from forebay.kv.identity import PAGE_TOKENS, page_id
+from forebay.kv.identity import PAGE_TOKENS, own_root, page_id
 
 
 def pages_for(tokens: int) -> int:
@@ -21,6 +21,10 @@ class SequencePages:
     """`page_root` of the model and the tenant."""
     reuse: bool = True
     """False: the sequence takes no page from the prefix cache (it still gives its own to it)."""
+    public: int = 0
+    """How many leading pages are public (see `public.py`)."""
+    public_root: bytes = b""
+    """What those are rooted in; empty when there are none."""
     numbers: list[int] = field(default_factory=list)
     """Page numbers in order: token i lies in page `numbers[i // 16]`. Empty while the sequence holds nothing."""
     ids: list[bytes] = field(default_factory=list)
@@ -35,5 +39,16 @@ class SequencePages:
         ids = self.ids
         while len(ids) <= index:
             start = len(ids) * PAGE_TOKENS
-            ids.append(page_id(ids[-1] if ids else self.root, tokens[start : start + PAGE_TOKENS]))
+            ids.append(page_id(self.seed(len(ids)), tokens[start : start + PAGE_TOKENS]))
         return ids[index]
+
+    def parent(self, index: int) -> bytes:
+        """The id of the page before page `index`, which must be hashed, or the root that the first one hangs on."""
+        if index:
+            return self.ids[index - 1]
+        return self.public_root if self.public else self.root
+
+    def seed(self, index: int) -> bytes:
+        """What the id of page `index` is hashed onto: its parent, or the tenant's root again behind a public prefix."""
+        parent = self.parent(index)
+        return own_root(self.root, parent) if index and index == self.public else parent

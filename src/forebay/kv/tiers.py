@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
+from forebay.kv.identity import PUBLIC
+
 
 class Where(StrEnum):
     """In which tier a page was found; the fastest one when it is in several."""
@@ -16,6 +18,11 @@ class Where(StrEnum):
     LOADING = "loading"
     """A copy into the host pool is under way."""
     MISS = "miss"
+
+
+def readable(owner: str, tenant: str) -> bool:
+    """Whether a tenant may read a page: its own, and what is public."""
+    return owner in (tenant, PUBLIC)
 
 
 class PageRef(NamedTuple):

@@ -30,6 +30,7 @@ from forebay.core.messages import (
     Abort,
     CheckIntegrity,
     IntegrityReport,
+    MarkPublic,
     ModelInfo,
     Progress,
     Ready,
@@ -215,6 +216,13 @@ class Router:
         steps = self.stats.steps
         pace = sum(step.actual_s for step in steps) / len(steps) if steps else 0.1
         return min(max(pace * self._max_waiting / 4, 1.0), 60.0)
+
+    async def mark_public(self, token_ids: list[int]) -> None:
+        """Have all tenants share the full pages of prompts that begin with these tokens.
+
+        Raises EngineUnavailableError: the engine is not there.
+        """
+        await self._send(MarkPublic(token_ids))
 
     async def check_integrity(self) -> IntegrityReport:
         """Have the worker recount its pages between two steps.

@@ -7,7 +7,9 @@ from forebay.core.errors import ConfigError, ContextLengthError, InvalidRequestE
 from forebay.core.messages import WorkerStats
 from forebay.core.request import FinishReason, GenerateRequest
 from forebay.kv import KvBook, page_root, pages_for
+from forebay.kv.identity import PUBLIC
 from forebay.kv.moves import Below, PagePlan
+from forebay.kv.public import PublicPrefixes
 from forebay.scheduling.admission import count_cached
 from forebay.scheduling.completion import advance
 from forebay.scheduling.config import SchedulerConfig
@@ -47,6 +49,7 @@ class Scheduler:
         self._step_time = step_time
         self._fingerprint = fingerprint
         self._roots: dict[str, bytes] = {}
+        self._public = PublicPrefixes(page_root(fingerprint, PUBLIC))
         self._arrived = 0
         self._in_flight: StepPlan | None = None
 
@@ -55,12 +58,22 @@ class Scheduler:
         OverloadedError."""
         state = self._state
         self._refuse(request)
-        pages = state.book.open(self._root(request.tenant), reuse=request.sampling.prompt_logprobs is None)
+        pages = state.book.open(
+            self._root(request.tenant),
+            reuse=request.sampling.prompt_logprobs is None,
+            public=self._public.pages_of(request.prompt_ids),
+            public_root=self._public.root,
+        )
         sequence = Sequence(request, now, self._arrived, pages, choices=request.sampling.n)
         self._arrived += 1
         state.requests[request.id] = [sequence]
         state.wait(sequence, now)
         return sequence
+
+    def mark_public(self, tokens: list[int]) -> int:
+        """Let all tenants share the full pages of prompts that begin with these tokens, from the next request on;
+        returns how many pages that are."""
+        return self._public.mark(tokens)
 
     def abort(self, request_id: str) -> bool:
         """Forget a request at once and free its pages; also while its step runs. False when the id is unknown.
@@ -217,6 +230,8 @@ class Scheduler:
         config, queue = self._state.config, self._state.queue
         if request.id in self._state.requests:
             raise InvalidRequestError(f"A request with the id {request.id} is being served already.")
+        if request.tenant == PUBLIC:
+            raise InvalidRequestError("A request belongs to a tenant, whose name is not empty.")
         if not request.prompt_ids:
             raise InvalidRequestError("The prompt is empty: there is nothing to continue.", "prompt")
         if len(request.prompt_ids) >= config.max_model_len:

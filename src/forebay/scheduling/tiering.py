@@ -10,6 +10,7 @@ from itertools import islice
 
 from forebay.core.messages import TierStats
 from forebay.kv import PAGE_TOKENS, KvBook, page_id
+from forebay.kv.identity import PUBLIC
 from forebay.kv.moves import Below, Load, PagePlan, Save
 from forebay.kv.retention import NONE
 from forebay.kv.tiers import PageRef, Where
@@ -239,8 +240,8 @@ class Tiering:
     def _ref(self, sequence: Sequence, i: int) -> PageRef:
         pages = sequence.pages
         page = pages.id_at(i, sequence.all_ids)
-        parent = pages.ids[i - 1] if i else pages.root
-        return PageRef(page, parent, sequence.tenant, self._class(sequence), (i + 1) * PAGE_TOKENS)
+        tenant = PUBLIC if i < pages.public else sequence.tenant
+        return PageRef(page, pages.parent(i), tenant, self._class(sequence), (i + 1) * PAGE_TOKENS)
 
     def _tail(self, sequence: Sequence, tokens: int) -> PageRef | None:
         """The partly filled page at the end of the first `tokens` tokens, if there is one. Nobody else can use it: it
@@ -249,9 +250,11 @@ class Tiering:
         if not rest:
             return None
         pages = sequence.pages
-        parent = pages.id_at(full - 1, sequence.all_ids) if full else pages.root
+        if full:
+            pages.id_at(full - 1, sequence.all_ids)
+        tenant = PUBLIC if full < pages.public else sequence.tenant
         ids = list(islice(sequence.all_ids, full * PAGE_TOKENS, tokens))
-        return PageRef(page_id(parent, ids), parent, sequence.tenant, NONE, tokens)
+        return PageRef(page_id(pages.seed(full), ids), pages.parent(full), tenant, NONE, tokens)
 
     def _class(self, sequence: Sequence) -> str:
         return sequence.request.retention or self._retention
