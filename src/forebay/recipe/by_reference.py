@@ -61,6 +61,8 @@ def _probes() -> Iterator[tuple[Conversation, bool]]:
         yield Conversation(messages, _TOOLS), False
         yield Conversation([*messages, _CALLS, *_RESULTS], _TOOLS), False
         yield Conversation([*messages, _CALLS, *_RESULTS, Message("assistant", "42."), _QUESTION], _TOOLS), False
+        yield Conversation([*messages, _CALLS, *_RESULTS, _QUESTION], _TOOLS), False
+    yield Conversation([*_ASK, _ASK[0], _QUESTION]), False
     beside = Message("assistant", "I look.", calls=[_CALL])
     yield Conversation([_QUESTION, beside, _RESULTS[0]], _TOOLS), False
 

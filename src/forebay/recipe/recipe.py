@@ -20,9 +20,8 @@ from forebay.recipe.encoder import PromptEncoder
 from forebay.recipe.gguf_tokenizer import gguf_parts
 from forebay.recipe.grammar import GrammarCompiler, grammar_tokens
 from forebay.recipe.hf_tokenizer import hf_parts
-from forebay.recipe.jinja.template import JinjaTemplate
 from forebay.recipe.markers import FoundMarker, MarkerFinder
-from forebay.recipe.order import check_order, order_of
+from forebay.recipe.order import RoleOrder, check_order, order_of
 from forebay.recipe.parsers import ParserSpec
 from forebay.recipe.pieces import Piece, Text
 from forebay.recipe.selection import answer_ends, choose_template, delimiters_of
@@ -46,9 +45,7 @@ class Recipe:
         """What the template delimits turns with that is plain text; a typed one never has the ids of a real one."""
         self._markers = MarkerFinder([*self._vocabulary.control, *self.delimiters])
         self._encoder = PromptEncoder(self._vocabulary, Delimiters(self._vocabulary, self.delimiters))
-        self._order = (
-            self._template.order if isinstance(self._template, JinjaTemplate) else order_of(self.template_name)
-        )
+        self._order: RoleOrder = getattr(self._template, "order", None) or order_of(self.template_name)
         ends = () if self._template is None else answer_ends(self._template, self._vocabulary)
         self.stop_token_ids: tuple[int, ...] = tuple(dict.fromkeys([*parts.stop_ids, *ends]))
         self.knows_thinking = "enable_thinking" in (parts.chat_template or "") or bool(

@@ -15,10 +15,19 @@ from forebay.core.errors import InvalidRequestError
 from forebay.core.prompt import Origin
 from forebay.recipe.call_ids import nine_characters
 from forebay.recipe.conversation import Conversation, Message, ToolCall, ToolSpec
+from forebay.recipe.order import RoleOrder, SystemPlace
 from forebay.recipe.pieces import Control, Piece, Text, Words
 from forebay.recipe.templates.answers import kept_or
 from forebay.recipe.templates.json_text import inner, respaced, tool_object, written
-from forebay.recipe.templates.mistral_styles import CallForm, ResultForm, Style, SystemAt, ToolsAt, Trim
+from forebay.recipe.templates.mistral_styles import (
+    CallForm,
+    LaterSystem,
+    ResultForm,
+    Style,
+    SystemAt,
+    ToolsAt,
+    Trim,
+)
 from forebay.recipe.templates.refusals import check_turns, refuse_tools
 from forebay.recipe.vocabulary import Vocabulary
 
@@ -38,6 +47,18 @@ class Mistral:
     def name(self) -> str:
         """The style's name."""
         return self.style.name
+
+    @property
+    def order(self) -> RoleOrder:
+        """Which roles may follow which."""
+        style = self.style
+        later = style.later_system is not LaterSystem.NOWHERE
+        return RoleOrder(
+            SystemPlace.ANYWHERE if later else SystemPlace.FIRST,
+            questions_in_a_row=not style.takes_turns,
+            question_behind_results=style.question_behind_results or not style.takes_turns,
+            tools=style.tools is not ToolsAt.NOWHERE,
+        )
 
     @classmethod
     def of(cls, vocabulary: Vocabulary, style: Style, opening: Callable[[], Sequence[Piece]] = tuple) -> Mistral:
@@ -84,13 +105,22 @@ class Mistral:
         first = int(messages[0].role == "system")
         turns = [(at, message) for at, message in enumerate(messages) if at >= first]
         if self.style.takes_turns:
-            check_turns(turns, system=self.style.system_anywhere)
+            self._check_turns(turns)
         for at, message in turns:
             if message.calls and message.content and not self.style.text_beside_calls and message.kept is None:
                 raise InvalidRequestError(
                     "This model's chat template has no place for text in a message that is a call.",
                     f"messages.{at}.content",
                 )
+
+    def _check_turns(self, turns: list[tuple[int, Message]]) -> None:
+        if self.style.later_system is LaterSystem.ANYWHERE:
+            turns = [(at, message) for at, message in turns if message.role != "system"]
+        check_turns(
+            turns,
+            system=self.style.later_system is LaterSystem.IN_PLACE_OF_ANSWER,
+            question_behind_results=self.style.question_behind_results,
+        )
 
     def _turn(self, message: Message, folded: Message | None, *, is_open: bool) -> Iterator[Piece]:
         text: list[Piece] = [Text(message.content, message.origin)]

@@ -6,7 +6,7 @@ Names follow Mistral's tokenizer versions. Of one version there may be several s
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import Final
 
@@ -19,6 +19,15 @@ class SystemAt(Enum):
     LAST_QUESTION = auto()
     OWN = auto()
     """Between control tokens of its own."""
+
+
+class LaterSystem(Enum):
+    """Where system messages may stand behind the first message."""
+
+    NOWHERE = auto()
+    ANYWHERE = auto()
+    IN_PLACE_OF_ANSWER = auto()
+    """Where an answer is due, by the way a published template counts turns."""
 
 
 class ToolsAt(Enum):
@@ -79,9 +88,9 @@ class Style:
     """A tool's description and parameters are written even where the client gave none."""
     takes_turns: bool = True
     """Questions and answers have to alternate."""
-    system_anywhere: bool = False
-    """System messages may stand between other messages; where questions and answers take turns, in an answer's
-    place."""
+    question_behind_results: bool = False
+    """A question may follow results without an answer between them."""
+    later_system: LaterSystem = LaterSystem.NOWHERE
     text_beside_calls: bool = True
     """A message may have text and calls."""
     reasoning: bool = False
@@ -111,6 +120,7 @@ def _v3(space: str) -> tuple[Style, ...]:
         results=ResultForm.OBJECT,
         answers=Trim.SPACES_AT_END,
         fills_tools=True,
+        question_behind_results=True,
         text_beside_calls=False,
     )
     trims = (Trim.NOTHING, Trim.BOTH)
@@ -134,44 +144,42 @@ def _v3(space: str) -> tuple[Style, ...]:
     )
 
 
-STYLES: Final = (
-    *_v3(""),
-    *_v3(" "),
-    Style(name="mistral-v7", answers=Trim.SPACES_AT_END, fills_tools=True, system_anywhere=True),
-    Style(name="mistral-v7", space=" ", answers=Trim.SPACES_AT_END, fills_tools=True, system_anywhere=True),
-    Style(name="mistral-v7", tools=ToolsAt.NOWHERE, takes_turns=False, system_anywhere=True),
-    Style(name="mistral-v7", space=" ", tools=ToolsAt.NOWHERE, takes_turns=False, system_anywhere=True),
-    Style(
-        name="mistral-v11",
-        calls=CallForm.NAMED_WITH_ID,
+def _v7(space: str) -> tuple[Style, ...]:
+    """v7 as mistral-common writes it, and as the Jinja templates without tools do."""
+    anywhere = LaterSystem.ANYWHERE
+    own = Style(
+        name="mistral-v7",
+        space=space,
         answers=Trim.SPACES_AT_END,
         fills_tools=True,
-        system_anywhere=True,
-    ),
-    Style(name="mistral-v11", calls=CallForm.NAMED_WITH_ID, system_anywhere=True, text_beside_calls=False),
-    Style(
-        name="mistral-v13",
-        tools=ToolsAt.FIRST_QUESTION,
-        calls=CallForm.NAMED,
-        results=ResultForm.BARE,
-        answers=Trim.SPACES_AT_END,
-        fills_tools=True,
-        system_anywhere=True,
-        reasoning=True,
-    ),
-    Style(
-        name="mistral-v13",
-        tools=ToolsAt.FIRST_QUESTION,
-        calls=CallForm.NAMED,
-        results=ResultForm.BARE,
-    ),
-    Style(
-        name="mistral-v13",
-        tools=ToolsAt.FIRST_QUESTION,
-        calls=CallForm.NAMED,
-        results=ResultForm.BARE,
-        takes_turns=False,
-        system_anywhere=True,
-    ),
-)
+        question_behind_results=True,
+        later_system=anywhere,
+    )
+    plain = Style(name=own.name, space=space, tools=ToolsAt.NOWHERE, takes_turns=False, later_system=anywhere)
+    return own, plain
+
+
+def _v11() -> tuple[Style, ...]:
+    """v11 as mistral-common writes it, and as Mistral Small 3.2's Jinja template does."""
+    own, _ = _v7("")
+    common = replace(own, name="mistral-v11", calls=CallForm.NAMED_WITH_ID)
+    jinja = Style(
+        name=common.name,
+        calls=common.calls,
+        later_system=LaterSystem.IN_PLACE_OF_ANSWER,
+        text_beside_calls=False,
+    )
+    return common, jinja
+
+
+def _v13() -> tuple[Style, ...]:
+    """v13 as mistral-common writes it, and as Jinja templates do, with and without turns."""
+    own, _ = _v7("")
+    form = {"tools": ToolsAt.FIRST_QUESTION, "calls": CallForm.NAMED, "results": ResultForm.BARE}
+    common = replace(own, name="mistral-v13", reasoning=True, **form)
+    jinja = Style(name=common.name, **form)
+    return common, jinja, replace(jinja, takes_turns=False, later_system=LaterSystem.ANYWHERE)
+
+
+STYLES: Final = (*_v3(""), *_v3(" "), *_v7(""), *_v7(" "), *_v11(), *_v13())
 """Tried in this order."""

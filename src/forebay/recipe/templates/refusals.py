@@ -20,23 +20,29 @@ def refuse_tools(conversation: Conversation, reason: str | None = None) -> None:
             raise InvalidRequestError(said, f"messages.{index}.role")
 
 
-def check_turns(turns: Iterable[tuple[int, Message]], *, system: bool = False) -> None:
+def check_turns(
+    turns: Iterable[tuple[int, Message]], *, system: bool = False, question_behind_results: bool = False
+) -> None:
     """Raise ConversationError when questions and answers don't take turns. Results, and messages that are calls, are
     not counted.
 
     Args:
         turns: the messages, without a first system message, with their places in the conversation.
         system: whether further system messages may stand in the place of answers, as a published template has it.
+        question_behind_results: whether a question may follow results where an answer is due.
     """
-    count = 0
+    answer_due = False
+    behind_results = False
     for index, message in turns:
-        if message.role == "tool" or message.calls:
+        skips = question_behind_results and behind_results and message.role == "user"
+        behind_results = message.role == "tool"
+        if behind_results or message.calls:
             continue
-        due = "assistant" if count % 2 else "user"
-        if message.role != due and not (system and message.role == "system" and due == "assistant"):
+        due = "assistant" if answer_due and not skips else "user"
+        if message.role != due and not (system and message.role == "system" and answer_due):
             raise ConversationError(
                 f"This model takes questions and answers in turns: here a message of role {due} is due, "
                 f"not {message.role}.",
                 ("messages", index, "role"),
             )
-        count += 1
+        answer_due = due == "user"
