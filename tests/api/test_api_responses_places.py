@@ -38,7 +38,7 @@ ITEMS: Strategy = (
     | kind("function_call_output", call_id=WORDS, output=CONTENTS)
     | kind("reasoning", summary=st.just([]), content=THOUGHTS)
 )
-SCHEMAS = st.dictionaries(WORDS, WORDS, max_size=2)
+SCHEMAS = st.dictionaries(WORDS | st.just("function"), WORDS, max_size=2)
 TOOLS: Strategy = kind("function", name=WORDS, description=WORDS, parameters=SCHEMAS) | kind(
     "custom", name=WORDS, description=WORDS
 )

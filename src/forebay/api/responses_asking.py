@@ -84,7 +84,7 @@ def ask_of(body: PromptFields, inputs: Inputs, config: ApiConfig) -> Ask:
 def _located(path: Path, prompt: Prompt) -> Path:
     """Where a Responses request has what the recipe names."""
     if path[:1] == ("tools",):
-        return tuple(step for step in path if step != "function")
+        return path[:2] + (path[3:] if path[2:3] == ("function",) else path[2:])
     if path in (("thinking",), ("reasoning_effort",)):
         return ("reasoning", "effort")
     if path == ("messages",):
