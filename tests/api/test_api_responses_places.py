@@ -71,7 +71,7 @@ def test_every_string_is_where_its_place_says(body: dict[str, Any]) -> None:
             continue
         for part in text.split("\n"):
             said = json.loads(part)["input"] if part.startswith('{"input"') else part
-            assert said in found(body, place), (path, place)
+            assert said in found(body, place) or said == place[-1], (path, place)  # a key has its value's place
 
 
 def _added(body: dict[str, Any], path: Path) -> bool:
