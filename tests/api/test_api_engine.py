@@ -89,3 +89,28 @@ def test_stop_string_across_tokens_frees_every_page(engine: EngineServer, client
     assert answer.choices[0].finish_reason == "stop"
     wait_for(lambda: engine.integrity().sequences == 0, 30)
     assert engine.integrity().problems == []
+
+
+def test_responses_go_on_from_the_cached_answer(client: openai.OpenAI) -> None:
+    first = client.responses.create(
+        model="smollm2", input="Tell me about Paris, in three long sentences.", temperature=0, max_output_tokens=64
+    )
+    assert "Paris" in first.output_text
+    with client.responses.stream(
+        model="smollm2", input="And Rome?", previous_response_id=first.id, temperature=0, max_output_tokens=8
+    ) as stream:
+        kinds = [event.type for event in stream]
+    assert kinds[:2] == ["response.created", "response.in_progress"]
+    last = client.responses.create(
+        model="smollm2",
+        input=[
+            {"role": "user", "content": "Tell me about Paris, in three long sentences."},
+            {"role": "assistant", "content": first.output_text},
+            {"role": "user", "content": "And Berlin?"},
+        ],
+        max_output_tokens=1,
+    )
+    assert first.usage is not None
+    assert last.usage is not None
+    shared = first.usage.input_tokens + first.usage.output_tokens
+    assert shared - 32 < last.usage.input_tokens_details.cached_tokens <= shared
