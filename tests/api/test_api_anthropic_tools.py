@@ -287,6 +287,14 @@ def test_stop_sequences_see_text_only(client: anthropic.Anthropic, router: Scrip
     assert (message.stop_reason, message.stop_sequence) == ("stop_sequence", ", I")
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_no_tokens_at_all_only_read_the_prompt(client: anthropic.Anthropic, router: ScriptRouter, stream: bool) -> None:
+    router.say(TWO)
+    message = either(client, stream=stream, max_tokens=0)
+    assert (message.content, message.stop_reason, message.usage.output_tokens) == ([], "max_tokens", 0)
+    assert router.requests[-1].sampling.max_tokens == 1
+
+
 def test_effort_changes_nothing_where_thinking_is_off(client: anthropic.Anthropic, router: ScriptRouter) -> None:
     router.say("Yes.")
     create(client)

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import BeforeValidator, Discriminator, Field, Tag
 from pydantic_core import PydanticCustomError
 
-from forebay.api.parts import CacheControl as SharedCacheControl
+from forebay.api.parts import CacheControl
 from forebay.api.wire import Items, Wire, quoted
 
 _KINDS: Final = ("text", "thinking", "redacted_thinking", "tool_use", "tool_result")
@@ -21,7 +21,7 @@ Opaque = Annotated[str, Field(max_length=4 << 20)]
 """What only its maker can read, such as a signature."""
 
 
-class CacheControl(SharedCacheControl):
+class CacheMark(CacheControl):
     """A hint where a cached prefix ends, and how long it is wanted."""
 
     scope: Annotated[str | None, Field(max_length=32, description="Accepted; no prefix is shared between tenants.")] = (
@@ -30,7 +30,7 @@ class CacheControl(SharedCacheControl):
 
 
 class _Block(Wire):
-    cache_control: CacheControl | None = None
+    cache_control: CacheMark | None = None
 
 
 class TextBlock(_Block):

@@ -19,14 +19,17 @@ MALFORMED: Final = Fault(
 """Of an answer that can't be shown as a success; no `stop_reason` says so."""
 
 
-def usage_of(generation: Generation) -> dict[str, Any]:
-    """The usage so far. Nothing is ever billed as written to the cache."""
+def usage_of(generation: Generation, wanted: int) -> dict[str, Any]:
+    """The usage so far, of a request for at most `wanted` tokens; where it wanted none, it got none. Nothing is ever
+    billed as written to the cache."""
+    said = generation.completion_tokens if wanted else 0
+    thought = generation.reasoning_tokens if wanted else 0
     return {
         "input_tokens": generation.prompt_tokens - generation.cached_tokens,
         "cache_creation_input_tokens": 0,
         "cache_read_input_tokens": generation.cached_tokens,
-        "output_tokens": generation.completion_tokens,
-        "output_tokens_details": {"thinking_tokens": generation.reasoning_tokens},
+        "output_tokens": said,
+        "output_tokens_details": {"thinking_tokens": thought},
         **by_tier(generation.cached_tokens, generation.cached_host, generation.cached_disk),
     }
 
@@ -43,7 +46,16 @@ def stop_reason(finish: Finish, generation: Generation, wanted: int) -> dict[str
     return {"stop_reason": reason, "stop_sequence": finish.stop_string}
 
 
-def message_of(message_id: str, model: str, generation: Generation, content: list[dict[str, Any]]) -> dict[str, Any]:
+def shown(delta: Delta, wanted: int) -> Delta:
+    """What a request for at most `wanted` tokens gets to see of a delta. The engine makes one token at least."""
+    if wanted:
+        return delta
+    return Delta(delta.index, finish=None if delta.finish is None else Finish(EndReason.LENGTH))
+
+
+def message_of(
+    message_id: str, model: str, generation: Generation, content: list[dict[str, Any]], wanted: int
+) -> dict[str, Any]:
     """A message, not finished yet."""
     return {
         "id": message_id,
@@ -53,7 +65,7 @@ def message_of(message_id: str, model: str, generation: Generation, content: lis
         "content": content,
         "stop_reason": None,
         "stop_sequence": None,
-        "usage": {**usage_of(generation), "service_tier": "standard"},
+        "usage": {**usage_of(generation, wanted), "service_tier": "standard"},
     }
 
 
@@ -73,13 +85,12 @@ class MessageEvents:
 
     def start(self) -> bytes:
         """message_start with the usage known so far, and a ping."""
-        message = message_of(self._id, self._model, self._generation, [])
-        message["usage"]["output_tokens"] = 0
-        message["usage"]["output_tokens_details"] = {"thinking_tokens": 0}
+        message = message_of(self._id, self._model, self._generation, [], 0)
         return event("message_start", {"type": "message_start", "message": message}) + self.keepalive()
 
     def delta(self, generation: Generation, delta: Delta) -> bytes:
         """The blocks' events; at the end message_delta with the final usage, or an error."""
+        delta = shown(delta, self._max_tokens)
         out = self._steps(self._blocks.push(delta.events))
         if delta.finish is None:
             return out
@@ -87,7 +98,8 @@ class MessageEvents:
         if delta.finish.reason is EndReason.ERROR:
             return out + self.failure(MALFORMED)
         reason = stop_reason(delta.finish, generation, self._max_tokens)
-        return out + event("message_delta", {"type": "message_delta", "delta": reason, "usage": usage_of(generation)})
+        usage = usage_of(generation, self._max_tokens)
+        return out + event("message_delta", {"type": "message_delta", "delta": reason, "usage": usage})
 
     def _steps(self, steps: Iterable[Step]) -> bytes:
         return b"".join(self._step(step) for step in steps)

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from forebay.api.anthropic_answer import content_of
-from forebay.api.anthropic_events import MALFORMED, MessageEvents, message_of, stop_reason
+from forebay.api.anthropic_events import MALFORMED, MessageEvents, message_of, shown, stop_reason
 from forebay.api.anthropic_prompt import ask_of, cache_controls
 from forebay.api.anthropic_types import UNSUPPORTED, CountTokensRequest, MessagesRequest, PromptFields, ThinkingEnabled
 from forebay.api.asking import Prepared
@@ -60,12 +60,14 @@ class _Answer:
 
     def message(self, generation: Generation, delta: Delta) -> Response:
         """All of it. Raises FaultError for an answer that can't be shown as a success."""
+        wanted = self._body.max_tokens
+        delta = shown(delta, wanted)
         if delta.finish is not None and delta.finish.reason is EndReason.ERROR:
             raise FaultError(MALFORMED.kind, MALFORMED.message)
         content = content_of(delta.events, show_thinking=self._show_thinking)
-        message = message_of(self.id, self._model, generation, content)
+        message = message_of(self.id, self._model, generation, content, wanted)
         if delta.finish is not None:
-            message |= stop_reason(delta.finish, generation, self._body.max_tokens)
+            message |= stop_reason(delta.finish, generation, wanted)
         return json_response(message)
 
 

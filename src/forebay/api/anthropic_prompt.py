@@ -5,7 +5,7 @@ Thinking is off where the request doesn't speak of it, as Anthropic documents.
 
 from __future__ import annotations
 
-from forebay.api.anthropic_blocks import CacheControl, ToolResultBlock
+from forebay.api.anthropic_blocks import CacheMark, ToolResultBlock
 from forebay.api.anthropic_conversation import AnyBlock, Turn, in_request, turns_of
 from forebay.api.anthropic_tools import choice_of, specs_of
 from forebay.api.anthropic_types import PromptFields, ThinkingAdaptive, ThinkingEnabled
@@ -56,7 +56,10 @@ def _thinking(body: PromptFields, recipe: RecipePort) -> tuple[bool | None, int 
     asked = body.thinking
     if isinstance(asked, ThinkingEnabled):
         if not can_bound(recipe.parsers):
-            text = "This model doesn't reason between tokens of its own, so thinking can't be held to a budget."
+            text = (
+                "This model doesn't reason between tokens of its own, so thinking can't be held to a budget. Leave it "
+                "out, or let the model decide with type 'adaptive'."
+            )
             raise InvalidRequestError(text, "thinking")
         return (True if recipe.knows_thinking else None), asked.budget_tokens
     if isinstance(asked, ThinkingAdaptive):
@@ -93,7 +96,7 @@ def _check_prefill(last: Turn, *, thinking: bool, formatted: bool) -> None:
         raise InvalidRequestError(text, place)
 
 
-def cache_controls(body: PromptFields) -> list[CacheControl | None]:
+def cache_controls(body: PromptFields) -> list[CacheMark | None]:
     """Every `cache_control` of a request: its own, and those of its blocks and tools."""
     contents = [body.system or (), *(message.content for message in body.messages)]
     blocks = [block for content in contents if not isinstance(content, str) for block in content]
@@ -101,7 +104,7 @@ def cache_controls(body: PromptFields) -> list[CacheControl | None]:
     return [body.cache_control, *tools, *(control for block in blocks for control in _controls(block))]
 
 
-def _controls(block: AnyBlock) -> list[CacheControl | None]:
+def _controls(block: AnyBlock) -> list[CacheMark | None]:
     found = [getattr(block, "cache_control", None)]
     if isinstance(block, ToolResultBlock) and not isinstance(block.content, str):
         found += [inner.cache_control for inner in block.content or ()]

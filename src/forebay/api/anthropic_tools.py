@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Discriminator, Field, Tag
 from pydantic_core import PydanticCustomError
 
-from forebay.api.anthropic_blocks import CacheControl
+from forebay.api.anthropic_blocks import CacheMark
 from forebay.api.asking import ToolChoice
 from forebay.api.wire import Items, Wire, quoted
 from forebay.core.errors import InvalidRequestError
@@ -20,7 +20,7 @@ from forebay.recipe import ToolSpec
 ToolName = Annotated[str, Field(pattern=r"^[a-zA-Z0-9_-]{1,128}$")]
 
 
-class _CustomTool(Wire):
+class ClientTool(Wire):
     """A tool of the client's own."""
 
     name: ToolName
@@ -29,7 +29,7 @@ class _CustomTool(Wire):
     type: Literal["custom"] | None = None
     strict: bool | None = None
     """Whether calls have to follow the schema."""
-    cache_control: CacheControl | None = None
+    cache_control: CacheMark | None = None
     eager_input_streaming: Annotated[
         bool | None, Field(description="Accepted; inputs are always streamed as they are written.")
     ] = None
@@ -46,7 +46,7 @@ def _only_custom(value: object) -> object:
     return value
 
 
-CustomTool = Annotated[_CustomTool, BeforeValidator(_only_custom)]
+AnyTool = Annotated[ClientTool, BeforeValidator(_only_custom)]
 
 
 class AutoChoice(Wire):
@@ -93,7 +93,7 @@ AnyToolChoice = Annotated[
 ]
 
 
-def specs_of(tools: Sequence[_CustomTool] | None) -> list[ToolSpec]:
+def specs_of(tools: Sequence[ClientTool] | None) -> list[ToolSpec]:
     """The tools as the recipe takes them. Raises InvalidRequestError for a name that is there twice."""
     specs: list[ToolSpec] = []
     names: set[str] = set()

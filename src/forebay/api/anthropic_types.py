@@ -10,8 +10,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Discriminator, Field, Tag
 from pydantic_core import PydanticCustomError
 
-from forebay.api.anthropic_blocks import Block, CacheControl, PlainText
-from forebay.api.anthropic_tools import AnyToolChoice, CustomTool
+from forebay.api.anthropic_blocks import Block, CacheMark, PlainText
+from forebay.api.anthropic_tools import AnyTool, AnyToolChoice
 from forebay.api.openai_types import PriorityField
 from forebay.api.wire import Items, Wire
 
@@ -103,15 +103,41 @@ class PromptFields(Wire):
     """What makes up the prompt: all of `count_tokens`, and a part of `messages`."""
 
     model: Annotated[str, Field(max_length=512)]
-    messages: Annotated[Items[AnthropicMessage], Field(min_length=1)]
-    system: str | Items[PlainText] | None = None
-    cache_control: CacheControl | None = None
-    context_management: Annotated[dict[str, Any], BeforeValidator(_edits_nothing)] | None = None
-    output_config: OutputConfig | None = None
-    output_format: OutputFormat | None = None
-    thinking: Thinking | None = None
-    tool_choice: AnyToolChoice | None = None
-    tools: Annotated[Items[CustomTool] | None, Field(max_length=1024)] = None
+    messages: Annotated[
+        Items[AnthropicMessage],
+        Field(
+            min_length=1,
+            description="Content is text, or blocks: text, thinking, redacted_thinking, tool_use, tool_result. A last "
+            "message of the assistant's is continued. System messages may stand among the others and behind them.",
+        ),
+    ]
+    system: Annotated[
+        str | Items[PlainText] | None,
+        Field(description="The instructions. Claude Code's billing line at their beginning is left out of the prompt."),
+    ] = None
+    cache_control: Annotated[
+        CacheMark | None, Field(description="Its ttl, and that of any block, asks for the nearest retention class.")
+    ] = None
+    context_management: Annotated[
+        Annotated[dict[str, Any], BeforeValidator(_edits_nothing)] | None,
+        Field(description="Only what edits nothing: clear_thinking_20251015 with keep 'all'."),
+    ] = None
+    output_config: Annotated[
+        OutputConfig | None,
+        Field(description="A schema that the answer's text follows; and an effort, for models that reason."),
+    ] = None
+    output_format: Annotated[OutputFormat | None, Field(description="The older place of output_config.format.")] = None
+    thinking: Annotated[
+        Thinking | None,
+        Field(description="Off when absent. With budget_tokens, reasoning that reaches them is ended for the model."),
+    ] = None
+    tool_choice: Annotated[
+        AnyToolChoice | None, Field(description="any and tool hold the answer to calls; none hides the tools.")
+    ] = None
+    tools: Annotated[
+        Items[AnyTool] | None,
+        Field(max_length=1024, description="Custom tools only. Calls of a strict one follow its schema."),
+    ] = None
     mcp_servers: Any = None
     speed: Any = None
     user_profile_id: Any = None
@@ -125,7 +151,9 @@ class CountTokensRequest(PromptFields):
 class MessagesRequest(PromptFields):
     """POST /v1/messages."""
 
-    max_tokens: Annotated[int, Field(ge=1, le=2**31)]
+    max_tokens: Annotated[
+        int, Field(ge=0, le=2**31, description="0 reads the prompt into the prefix cache and says nothing.")
+    ]
     temperature: Annotated[float | None, Field(ge=0, le=1)] = None
     top_k: Annotated[int | None, Field(ge=0, le=2**31 - 1)] = None
     top_p: Annotated[float | None, Field(ge=0, le=1)] = None

@@ -32,8 +32,9 @@ def _type(schema: dict[str, Any]) -> str:
     """A short name of a field's type."""
     if "$ref" in schema:
         return str(schema["$ref"]).rpartition("/")[2]
-    if "anyOf" in schema:
-        return " or ".join(_type(s) for s in schema["anyOf"] if s.get("type") != "null")
+    for several in ("anyOf", "oneOf"):
+        if several in schema:
+            return " or ".join(_type(s) for s in schema[several] if s.get("type") != "null")
     if "enum" in schema:
         return " | ".join(str(value) for value in schema["enum"])
     if schema.get("type") == "array":
