@@ -15,13 +15,13 @@ from forebay.api.responses_types import (
     UNSUPPORTED,
     UNSUPPORTED_REASONING,
     UNSUPPORTED_TEXT,
-    AllowedTools,
     FunctionTool,
-    JsonObjectFormat,
-    JsonSchemaFormat,
     NamedTool,
+    ObjectText,
     PromptFields,
     ResponsesRequest,
+    SchemaText,
+    SomeTools,
 )
 from forebay.api.sampling import Sampling, at_most_logprobs, seed_of
 from forebay.core.errors import InvalidRequestError
@@ -111,16 +111,16 @@ def choice_of(body: PromptFields) -> ToolChoice:
     choice = body.tool_choice
     if isinstance(choice, NamedTool):
         return ToolChoice("named", choice.name)
-    if isinstance(choice, AllowedTools):
+    if isinstance(choice, SomeTools):
         return ToolChoice(choice.mode, allowed=frozenset(tool.name for tool in choice.tools))
     return ToolChoice(choice or "auto")
 
 
 def _format(body: PromptFields) -> GrammarSpec | None:
     shape = None if body.text is None else body.text.format
-    if isinstance(shape, JsonSchemaFormat):
+    if isinstance(shape, SchemaText):
         return schema_grammar(shape.schema_, f"{_FORMAT}.schema")
-    return GrammarSpec("json_object") if isinstance(shape, JsonObjectFormat) else None
+    return GrammarSpec("json_object") if isinstance(shape, ObjectText) else None
 
 
 def sampling_of(body: ResponsesRequest, config: ApiConfig, recipe: RecipePort) -> Sampling:

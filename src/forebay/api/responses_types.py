@@ -55,7 +55,7 @@ class FunctionTool(Wire):
     allowed_callers: Any = None
 
 
-class PlainFormat(Wire):
+class PlainText(Wire):
     """Any text."""
 
     type: Literal["text"]
@@ -67,7 +67,7 @@ class CustomTool(Wire):
     type: Literal["custom"]
     name: Name
     description: str | None = None
-    format: PlainFormat | None = None
+    format: PlainText | None = None
     defer_loading: Literal[False] | None = None
     allowed_callers: Any = None
 
@@ -95,7 +95,7 @@ class NamedTool(Wire):
 _AllowedTool = Annotated[NamedTool, BeforeValidator(_known_tool)]
 
 
-class AllowedTools(Wire):
+class SomeTools(Wire):
     """Only some of the tools."""
 
     type: Literal["allowed_tools"]
@@ -107,18 +107,16 @@ def _known_choice(value: object) -> object:
     return value if isinstance(value, dict) and value.get("type") == "allowed_tools" else _known_tool(value)
 
 
-ToolChoiceField = Annotated[
-    Literal["none", "auto", "required"] | NamedTool | AllowedTools, BeforeValidator(_known_choice)
-]
+ToolChoiceField = Annotated[Literal["none", "auto", "required"] | NamedTool | SomeTools, BeforeValidator(_known_choice)]
 
 
-class JsonObjectFormat(Wire):
+class ObjectText(Wire):
     """Any JSON object."""
 
     type: Literal["json_object"]
 
 
-class JsonSchemaFormat(Wire):
+class SchemaText(Wire):
     """JSON that follows a schema, without fail (whatever `strict` says)."""
 
     type: Literal["json_schema"]
@@ -131,7 +129,7 @@ class JsonSchemaFormat(Wire):
 class TextField(Wire):
     """What the answer's text has to look like."""
 
-    format: Annotated[PlainFormat | JsonObjectFormat | JsonSchemaFormat, Field(discriminator="type")] | None = None
+    format: Annotated[PlainText | ObjectText | SchemaText, Field(discriminator="type")] | None = None
     verbosity: Any = None
 
 
@@ -156,13 +154,18 @@ class PromptFields(Wire):
 
     input: str | Items[InputItem]
     instructions: str | None = None
-    previous_response_id: Annotated[str | None, Field(max_length=128)] = None
+    previous_response_id: Annotated[
+        str | None, Field(max_length=128, description="A stored response that the conversation goes on from.")
+    ] = None
     tools: Annotated[Items[Tool] | None, Field(max_length=MAX_TOOLS)] = None
     tool_choice: ToolChoiceField | None = None
     parallel_tool_calls: bool | None = None
     text: TextField | None = None
     reasoning: ReasoningField | None = None
-    truncation: Literal["auto", "disabled"] | None = None
+    truncation: Annotated[
+        Literal["auto", "disabled"] | None,
+        Field(description="`auto` leaves out the oldest turns of what does not fit; else it is refused."),
+    ] = None
     conversation: Any = None
     personality: Any = None
 
@@ -181,13 +184,19 @@ class ResponsesRequest(PromptFields):
     temperature: Annotated[float | None, Field(ge=0, le=2)] = None
     top_p: Annotated[float | None, Field(ge=0, le=1)] = None
     top_logprobs: Annotated[int | None, Field(ge=0, le=1024)] = None
-    seed: Annotated[int | None, Field(ge=-(2**63), lt=2**63)] = None
+    seed: Annotated[
+        int | None, Field(ge=-(2**63), lt=2**63, description="Repeats an answer; OpenAI's protocol lacks it here.")
+    ] = None
     include: Items[Includable] | None = None
     metadata: Annotated[dict[str, str] | None, Field(max_length=16), at_most_keys(16)] = None
-    store: bool | None = None
+    store: Annotated[
+        bool | None, Field(description="Whether the response is kept for later requests, for some time; it is.")
+    ] = None
     stream: bool | None = None
     stream_options: ResponseStreamOptions | None = None
-    background: bool | None = None
+    background: Annotated[
+        bool | None, Field(description="Answer at once, and make the response while nobody waits for it.")
+    ] = None
     service_tier: Literal["auto", "default", "flex", "priority", "fast"] | None = None
     priority: PriorityField = None
     cache: CacheField | None = None
