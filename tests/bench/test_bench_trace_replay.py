@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from forebay.bench.trace_replay import PAGES, ByValue, Lru, Prompt, hit_rate, read_trace, replay
+from forebay.bench.synthetic_trace import synthetic_trace
+from forebay.bench.trace_replay import PAGES, ByValue, Lru, Prompt, Unbounded, hit_rate, read_trace, replay
 from forebay.core.errors import ConfigError
 
 
@@ -17,11 +18,11 @@ def prompts(*blocks: str, tokens: int = 0) -> list[Prompt]:
 
 
 def test_only_leading_blocks_are_hits() -> None:
-    assert hit_rate(prompts("abc", "abd", "xbc"), Lru(None)) == pytest.approx(2 / 9)
+    assert hit_rate(prompts("abc", "abd", "xbc"), Unbounded()) == pytest.approx(2 / 9)
 
 
 def test_a_partly_filled_block_counts_by_its_tokens() -> None:
-    assert hit_rate(prompts("ab", "ab", tokens=600), Lru(None)) == pytest.approx(0.5)
+    assert hit_rate(prompts("ab", "ab", tokens=600), Unbounded()) == pytest.approx(0.5)
 
 
 @pytest.mark.parametrize("cache", [Lru(2), ByValue(2, 1.0)])
@@ -41,7 +42,7 @@ def test_report(tmp_path: Path) -> None:
     file = tmp_path / "trace.jsonl"
     rows = [{"timestamp": 1000 * i, "input_length": 1024, "hash_ids": [0, i % 3 + 1]} for i in range(9)]
     file.write_text("\n".join(map(json.dumps, rows)))
-    figures = replay(read_trace(file), 4 * PAGES, [PAGES])
+    figures = replay(lambda: read_trace(file), 4 * PAGES, [PAGES])
     assert figures["hit_rate"] == figures["lru"] == figures["infinite"] == pytest.approx((8 + 6) / 18, abs=1e-4)
     assert figures["curve"][0] == {
         "pages": PAGES,
@@ -49,7 +50,7 @@ def test_report(tmp_path: Path) -> None:
         "lru": pytest.approx(8 / 18, abs=1e-4),
     }
     with pytest.raises(ConfigError, match="at least one"):
-        replay(read_trace(file), PAGES - 1)
+        replay(lambda: read_trace(file), PAGES - 1)
 
 
 @pytest.mark.parametrize(
@@ -62,3 +63,11 @@ def test_what_is_no_trace_is_refused(tmp_path: Path, text: str) -> None:
         read_trace(file)
     with pytest.raises(ConfigError, match="can't be read"):
         read_trace(tmp_path / "none")
+
+
+def test_synthetic_traffic_is_the_same_each_time_and_a_bound_costs_hits() -> None:
+    assert list(synthetic_trace(300)) == list(synthetic_trace(300))
+    assert [prompt.blocks for prompt in synthetic_trace(300, seed=2)] != [p.blocks for p in synthetic_trace(300)]
+    figures = replay(lambda: synthetic_trace(3000), 1000 * PAGES, [200 * PAGES])
+    assert figures["requests"] == 3000
+    assert figures["curve"][0]["hit_rate"] < figures["hit_rate"] < figures["infinite"] < 1

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -49,9 +49,9 @@ class Cache(Protocol):
 
 
 class Lru:
-    """The block that was used last longest ago goes first, a prompt's end before its start; `room` None is no bound."""
+    """The block that was used last longest ago goes first, a prompt's end before its start."""
 
-    def __init__(self, room: int | None) -> None:
+    def __init__(self, room: int) -> None:
         self._room = room
         self._blocks: OrderedDict[bytes, None] = OrderedDict()
 
@@ -65,7 +65,7 @@ class Lru:
         for block in reversed(blocks):
             self._blocks[block] = None
             self._blocks.move_to_end(block)
-        while self._room is not None and len(self._blocks) > self._room:
+        while len(self._blocks) > self._room:
             self._blocks.popitem(last=False)
 
 
@@ -127,30 +127,55 @@ def hit_rate(trace: Iterable[Prompt], cache: Cache) -> float:
     return hit / total
 
 
-def replay(trace: Sequence[Prompt], pages: int, curve: Sequence[int] = ()) -> dict[str, Any]:
+class Unbounded:
+    """A cache that forgets nothing, and what there is to say of a trace that it has seen."""
+
+    def __init__(self) -> None:
+        self.requests = 0
+        self.span_s = 0.0
+        self._blocks: set[bytes] = set()
+        self._began: float | None = None
+
+    @property
+    def blocks(self) -> int:
+        """Distinct blocks."""
+        return len(self._blocks)
+
+    def hits(self, blocks: Sequence[bytes]) -> int:
+        """How many leading blocks are there."""
+        return _leading(block in self._blocks for block in blocks)
+
+    def use(self, blocks: Sequence[bytes], now: float) -> None:
+        """Remember them."""
+        self._began = now if self._began is None else self._began
+        self.requests, self.span_s = self.requests + 1, now - self._began
+        self._blocks.update(blocks)
+
+
+def replay(trace: Callable[[], Iterable[Prompt]], pages: int, curve: Sequence[int] = ()) -> dict[str, Any]:
     """Hit rates with room for `pages` pages of 16 tokens, and with each size of `curve`.
 
-    Raises ConfigError for less than a block.
+    `trace` gives the same prompts each time. Raises ConfigError for less than a block.
     """
     if min(pages, *curve, pages) < PAGES:
         raise ConfigError(f"A block of the trace takes {PAGES} pages; the cache must hold at least one.")
-    blocks = {block for prompt in trace for block in prompt.blocks}
-    span = max(trace[-1].time_s - trace[0].time_s, 1.0)
+    seen = Unbounded()
+    infinite = hit_rate(trace(), seen)
 
     def at(size: int) -> dict[str, float]:
         room = size // PAGES
-        half_life = max(1.0, room / len(blocks) * span / _FILL_SHARE)
+        half_life = max(1.0, room / seen.blocks * max(seen.span_s, 1.0) / _FILL_SHARE)
         return {
             "pages": size,
-            "hit_rate": round(hit_rate(trace, ByValue(room, half_life)), 4),
-            "lru": round(hit_rate(trace, Lru(room)), 4),
+            "hit_rate": round(hit_rate(trace(), ByValue(room, half_life)), 4),
+            "lru": round(hit_rate(trace(), Lru(room)), 4),
         }
 
     return {
         **at(pages),
-        "infinite": round(hit_rate(trace, Lru(None)), 4),
-        "requests": len(trace),
-        "distinct_pages": len(blocks) * PAGES,
+        "infinite": round(infinite, 4),
+        "requests": seen.requests,
+        "distinct_pages": seen.blocks * PAGES,
         "curve": [at(size) for size in curve],
     }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json as json_module
 import tempfile
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,7 +12,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from forebay.cli import console
-from forebay.cli.options import DEFAULT_MODEL, Dtype, Flag, KernelChoice, Positive
+from forebay.cli.options import DEFAULT_MODEL, Dtype, Flag, KernelChoice, Positive, UsageError
 from forebay.core.errors import ConfigError
 
 
@@ -119,13 +120,22 @@ def agent_replay(
     return _say(figures, lines, as_json=options.json)
 
 
-def trace_replay(*, trace: Path, pages: Positive = 1_600_000, curve: Counts = (), json: Flag = False) -> int:
-    """Replay a recorded trace of prompts against the cache's eviction policy, with the trace's own clock.
+def trace_replay(
+    *,
+    trace: Path | None = None,
+    synthetic: Positive | None = None,
+    pages: Positive = 1_600_000,
+    curve: Counts = (),
+    json: Flag = False,
+) -> int:
+    """Replay prompts against the cache's eviction policy, with the trace's own clock.
 
     Parameters
     ----------
     trace
         JSONL file of {"timestamp": ms, "input_length": tokens, "hash_ids": [...]}, a name for every 512 tokens.
+    synthetic
+        Instead of a file: so many made-up requests of conversations that grow.
     pages
         Room of the cache, in pages of 16 tokens.
     curve
@@ -133,9 +143,15 @@ def trace_replay(*, trace: Path, pages: Positive = 1_600_000, curve: Counts = ()
     json
         Print the report as JSON.
     """
+    from forebay.bench.synthetic_trace import synthetic_trace
     from forebay.bench.trace_replay import read_trace, replay
 
-    figures = replay(read_trace(trace), pages, curve)
+    if (trace is None) == (synthetic is None):
+        raise UsageError("Give either --trace FILE or --synthetic REQUESTS.")
+    began = time.perf_counter()
+    recorded = [] if trace is None else read_trace(trace)
+    figures = replay(lambda: synthetic_trace(synthetic) if synthetic else recorded, pages, curve)
+    figures["seconds"] = round(time.perf_counter() - began, 1)
     lines = [f"{figures['requests']:,} requests; a cache without bound has {figures['infinite']:.1%} of their tokens"]
     lines += [
         f"  {at['pages']:>10,} pages  {at['hit_rate']:.1%}  (LRU {at['lru']:.1%})"
