@@ -360,7 +360,10 @@ def block(kind: str, **fields: Any) -> dict[str, Any]:
         ({"thinking": {"type": "between_tools"}}, "enabled, adaptive or disabled"),
         ({"thinking": {"type": "enabled"}}, "Missing required parameter: 'thinking.budget_tokens'"),
         ({"context_management": {"edits": [{"type": "clear_tool_uses_20250919"}]}}, "edits no context"),
-        ({"output_config": {"format": {"type": "json_schema", "schema": {"type": "thing"}}}}, "can't be compiled"),
+        (
+            {"output_config": {"format": {"type": "json_schema", "schema": {"type": "thing"}}}},
+            "output_config.format.schema: ",
+        ),
         (block("image", source={}), "content of type 'image' isn't supported"),
         (block("document", source={}), "content of type 'document' isn't supported"),
         (block("tool_result", tool_use_id="a", content=[{"type": "image"}]), "content of type 'image' isn't"),

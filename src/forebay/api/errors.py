@@ -126,7 +126,10 @@ def openai_error(fault: Fault) -> dict[str, Any]:
 
 def anthropic_error(fault: Fault) -> dict[str, Any]:
     """The body of an error (and of an `error` event) for Anthropic's clients."""
-    error = {"type": fault.kind.value.anthropic_type, "message": fault.message}
+    # This shape has no field for the place, which Anthropic puts before the sentence.
+    named = fault.param is None or fault.param in fault.message
+    message = fault.message if named else f"{fault.param}: {fault.message}"
+    error = {"type": fault.kind.value.anthropic_type, "message": message}
     return {"type": "error", "error": {**error, **fault.place}, "request_id": current_request_id.get()}
 
 
