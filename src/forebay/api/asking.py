@@ -72,6 +72,8 @@ class Ask:
     """What the answer's text has to look like."""
     continue_final: bool = False
     """Go on with the last message, an assistant's, instead of answering it."""
+    strict_markers: bool = False
+    """Refuse the conversation when a text in it holds a marker."""
     reasoning_budget: int | None = None
     """Most tokens of reasoning; then it is ended for the model."""
     format_param: str = "response_format"
@@ -106,13 +108,14 @@ class Prepared:
 async def prepare(ask: Ask, recipe: RecipePort, answers: KeptAnswers) -> Prepared:
     """Encode the conversation and check what the answer shall be, without holding up the event loop.
 
-    Raises InvalidRequestError in the terms of the request, ConversationError for roles that are out of order.
+    Raises InvalidRequestError in the terms of the request, ConversationError for roles that are out of
+    order and, where they are refused, for markers.
     """
     tools = _shown(ask)
     try:
         conversation = msgspec.structs.replace(ask.conversation, tools=tools, thinking=_thinking(ask, recipe))
         conversation, history = answers.recognise(conversation)
-        ids = await _encode(conversation, recipe, continue_final=ask.continue_final)
+        ids = await _encode(conversation, recipe, ask)
     except InvalidRequestError as error:
         raise _in_request(error, ask.locate) from error
     grammar = _grammar(ask, tools, recipe)
@@ -146,12 +149,17 @@ def _in_request(error: InvalidRequestError, locate: Callable[[Path], Path]) -> I
     return InvalidRequestError(error.message, _param(locate(_path(error.param))))
 
 
-async def _encode(conversation: Conversation, recipe: RecipePort, *, continue_final: bool) -> list[int]:
+async def _encode(conversation: Conversation, recipe: RecipePort, ask: Ask) -> list[int]:
     """Ids of a conversation; a long one in a thread."""
+
+    def encode() -> list[int]:
+        if ask.strict_markers:
+            recipe.check_markers(conversation)
+        return recipe.encode_chat(conversation, continue_final=ask.continue_final).ids
+
     if sum(len(message.content) for message in conversation.messages) <= INLINE_CHARS:
-        return recipe.encode_chat(conversation, continue_final=continue_final).ids
-    prompt = await asyncio.to_thread(recipe.encode_chat, conversation, continue_final=continue_final)
-    return prompt.ids
+        return encode()
+    return await asyncio.to_thread(encode)
 
 
 def _shown(ask: Ask) -> list[ToolSpec]:

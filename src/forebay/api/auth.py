@@ -11,7 +11,7 @@ import hmac
 import ipaddress
 import tomllib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +45,8 @@ class Identity:
     """Of requests that ask for none."""
     ceiling: Priority = Priority.CRITICAL_INTERACTIVE
     """The most urgent priority that the key may ask for."""
+    strict_markers: bool = False
+    """Refuse texts that hold a marker; of the key, or asked for by the request's header."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +70,15 @@ def priority_named(value: object) -> Priority:
     raise ValueError("a priority is 0 (served first) to 3, or one of critical, normal, draft, batch")
 
 
+_FIELDS = ("key", "tenant", "priority", "ceiling", "strict_markers")
+STRICT_HEADER = "x-forebay-strict-markers"
+"""Asks for strict markers in any protocol; any value but 0 and false does. It can't switch off what a key has on."""
+
+
 def _key_from_table(table: dict[str, Any], where: str) -> ApiKey:
-    unknown = set(table) - {"key", "tenant", "priority", "ceiling"}
+    unknown = sorted(set(table) - set(_FIELDS))
     if unknown:
-        raise ConfigError(f"{where} has the unknown field {min(unknown)!r}; known are key, tenant, priority, ceiling.")
+        raise ConfigError(f"{where} has the unknown field {unknown[0]!r}; known are {', '.join(_FIELDS)}.")
     key, tenant = table.get("key"), table.get("tenant", "default")
     if not isinstance(key, str) or not key.strip() or not isinstance(tenant, str) or not tenant.strip():
         raise ConfigError(f"{where} needs `key`, and `key` and `tenant` must be text that is not empty.")
@@ -82,7 +89,10 @@ def _key_from_table(table: dict[str, Any], where: str) -> ApiKey:
         raise ConfigError(f"{where}: {error}.") from error
     if priority < ceiling:
         raise ConfigError(f"{where}: its default priority {priority} is more urgent than its ceiling {ceiling}.")
-    return ApiKey(key.strip(), Identity(tenant.strip(), priority, ceiling))
+    strict = table.get("strict_markers", False)
+    if not isinstance(strict, bool):
+        raise ConfigError(f"{where}: strict_markers is true or false.")
+    return ApiKey(key.strip(), Identity(tenant.strip(), priority, ceiling, strict))
 
 
 def load_key_file(path: Path) -> list[ApiKey]:
@@ -183,6 +193,8 @@ class AuthMiddleware:
                 log_failure(error, error.fault)
                 await error_response(error.fault, scope["path"])(scope, receive, send)
                 return
+            if Headers(scope=scope).get(STRICT_HEADER, "0").strip().lower() not in ("0", "false", ""):
+                identity = replace(identity, strict_markers=True)
             scope.setdefault("state", {})["identity"] = identity
         await self._app(scope, receive, send)
 

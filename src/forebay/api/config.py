@@ -20,10 +20,14 @@ class ApiConfig:
     """Keys that callers may present (Authorization: Bearer, or x-api-key): `TENANT:KEY`, or a key alone, which belongs
     to the tenant "default"."""
     api_key_file: Path | None = None
-    """TOML file of [[key]] tables: key, and optionally tenant, priority (the default of its requests) and ceiling (the
-    most urgent priority that it may ask for)."""
+    """TOML file of [[key]] tables: key, and optionally tenant, priority (the default of its requests), ceiling (the
+    most urgent priority that it may ask for) and strict_markers."""
     allow_unauthenticated: bool = False
     """Listen on a public address without any API key: everybody who reaches the port may use the model."""
+    strict_markers: bool = False
+    """Refuse requests whose texts spell a control token or a delimiter of the chat template (422), for all callers.
+    Off, such spellings are plain text like any other. A key can have it on (`strict_markers` in its table), and a
+    request can ask for it (`strict_markers`, or the header x-forebay-strict-markers)."""
     max_body_bytes: int = 32 * 1024 * 1024
     """Largest request body in bytes; larger ones are answered with 413."""
     body_timeout_s: float = 60.0

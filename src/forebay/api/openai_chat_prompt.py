@@ -107,6 +107,7 @@ def ask_of(body: ChatRequest) -> Ask:
         strict=strict_of(body.tools),
         format=wanted,
         continue_final=continues(body),
+        strict_markers=bool(body.strict_markers),
         format_param=param,
         locate=locate,
     )

@@ -25,6 +25,7 @@ from forebay.api.generation import Delta, Generation
 from forebay.api.openai_tools import format_of
 from forebay.api.openai_types import CompletionRequest, check_grammar_fields, reject_unsupported
 from forebay.api.openai_usage import StreamUsage, check_stream_fields, granted_tier, usage_of
+from forebay.api.ports import RecipePort
 from forebay.api.replies import ERRORS, json_response
 from forebay.api.request_id import new_id
 from forebay.api.sampling import Sampling, at_most_logprobs, checked_ids, openai_sampling, priority_of
@@ -32,6 +33,7 @@ from forebay.api.service import Service, identity_of
 from forebay.api.sse import EMPTY_LINES, data
 from forebay.core.errors import InvalidRequestError
 from forebay.core.request import Priority
+from forebay.recipe.markers import refused
 
 _DEFAULT_MAX_TOKENS = 16
 
@@ -93,6 +95,15 @@ def sampling_of(body: CompletionRequest, service: Service) -> Sampling:
         prompt_logprobs=max(wanted, default=None),
         default_max_tokens=_DEFAULT_MAX_TOKENS,
     )
+
+
+def refuse_markers(body: CompletionRequest, recipe: RecipePort) -> None:
+    """Raise ConversationError for the first prompt whose text holds a marker. Token ids are taken as they are."""
+    prompts = [body.prompt] if isinstance(body.prompt, str) else body.prompt
+    for index, prompt in enumerate(prompts):
+        found = recipe.find_marker(prompt) if isinstance(prompt, str) else None
+        if found is not None:
+            raise refused(("prompt",) if isinstance(body.prompt, str) else ("prompt", index), found)
 
 
 async def with_grammar(sampling: Sampling, body: CompletionRequest, service: Service) -> Sampling:
@@ -202,6 +213,8 @@ def completion_routes(service: Service) -> APIRouter:
         check_completion_fields(body)
         priority = priority_of(body.priority, body.service_tier, identity_of(request))
         sampling = sampling_of(body, service)
+        if service.strict_markers(identity_of(request), asked=body.strict_markers):
+            refuse_markers(body, service.recipe)
         sampling = await with_grammar(sampling, body, service)
         answer = _Answer(body, service, priority, await prompts_of(body, service))
         generations = answer.generations(sampling, request, priority)

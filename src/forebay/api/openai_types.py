@@ -57,6 +57,9 @@ class SamplingFields(Wire):
     service_tier: Literal["auto", "default", "flex", "batch", "priority"] | None = None
     priority: PriorityField = None
     cache: CacheField | None = None
+    strict_markers: Annotated[
+        bool | None, Field(description="Refuse texts that spell a control token or a delimiter of the template (422).")
+    ] = None
 
 
 class CompletionRequest(SamplingFields):

@@ -10,6 +10,7 @@ from forebay.core.messages import IntegrityReport, ModelInfo, TokenOutput, Worke
 from forebay.core.prompt import Prompt
 from forebay.core.request import GenerateRequest
 from forebay.recipe import Conversation, Detokenizer
+from forebay.recipe.markers import FoundMarker
 from forebay.recipe.parsers import ParserSpec
 from forebay.recipe.pieces import Piece
 from forebay.recipe.vocabulary import Vocabulary
@@ -68,6 +69,12 @@ class RecipePort(Protocol):
 
     def check_grammar(self, grammar: GrammarSpec, param: str | None = None) -> None:
         """Raise InvalidRequestError, for `param`, when answers can't be held to a grammar. Blocking, up to a second."""
+
+    def check_markers(self, conversation: Conversation) -> None:
+        """Raise ConversationError, with the place, where a client's text holds a marker. Blocking like encoding."""
+
+    def find_marker(self, text: str) -> FoundMarker | None:
+        """The first marker in a text."""
 
     def encode_chat(self, conversation: Conversation, *, continue_final: bool = False) -> Prompt:
         """Ids of a conversation, ready for the assistant's answer. Raises InvalidRequestError with a dotted `param`."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import msgspec
 from starlette.requests import Request
@@ -62,7 +62,13 @@ class Service:
 
     async def prepare(self, ask: Ask, identity: Identity) -> Prepared:
         """All that comes before a generation, for a caller. Raises InvalidRequestError in the terms of the request."""
+        strict = self.strict_markers(identity, asked=ask.strict_markers)
+        ask = replace(ask, strict_markers=strict)
         return await prepare(ask, self.recipe, KeptAnswers(self.answers, identity.tenant, self.metrics.answers))
+
+    def strict_markers(self, identity: Identity, *, asked: bool | None) -> bool:
+        """Whether markers are refused: as the server, the key, or the request says; none can switch it off."""
+        return self.config.strict_markers or identity.strict_markers or bool(asked)
 
     async def encode_text(self, text: str, *, special: bool = True) -> list[int]:
         """Ids of a raw prompt (`special`: with the model's beginning token), without holding up the event loop."""

@@ -46,11 +46,14 @@ class HttpOptions:
     """Key that clients must send, or TENANT:KEY; may be given several times. A key alone belongs to the tenant
     "default". Others on this machine can see the command line: prefer the environment variable or --api-key-file."""
     api_key_file: Path | None = None
-    """TOML file with [[key]] tables: key, and optionally tenant, priority and ceiling."""
+    """TOML file with [[key]] tables: key, and optionally tenant, priority, ceiling and strict_markers."""
     allow_unauthenticated: Flag = False
     """Listen on a public address without keys: anyone who reaches the port may use the model."""
     served_model_name: Texts = ()
     """Name of the model for clients, instead of its own; may be given several times, the first is shown in answers."""
+    strict_markers: Flag = False
+    """Refuse texts that spell a control token of the model or a delimiter of its chat template (422), instead of taking
+    them as the plain text that they are. Keys (in the file) and requests can also ask for it one by one."""
     max_body_size: Annotated[Size, Parameter(show_default=binary_size)] = 32 * 1024 * 1024
     """Largest request body, such as 32MiB; larger ones are refused with 413."""
     max_messages: Positive = 4096

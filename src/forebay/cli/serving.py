@@ -83,6 +83,7 @@ def api_config(http: HttpOptions) -> ApiConfig:
         api_keys=http.api_key,
         api_key_file=http.api_key_file,
         allow_unauthenticated=http.allow_unauthenticated,
+        strict_markers=http.strict_markers,
         max_body_bytes=http.max_body_size,
         max_messages=http.max_messages,
         stored_responses=http.stored_responses,
