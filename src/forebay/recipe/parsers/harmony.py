@@ -7,6 +7,7 @@ A header that can't be read is reported and its message shown as text; nothing r
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from enum import Enum, auto
 from typing import ClassVar, Final
 
@@ -15,6 +16,7 @@ from forebay.recipe.parsers.call_format import Remainder
 from forebay.recipe.parsers.events import ProblemKind
 from forebay.recipe.parsers.markers import Marker
 from forebay.recipe.parsers.output import Output
+from forebay.recipe.vocabulary import Vocabulary
 
 _START: Final = "<|start|>"
 _CHANNEL: Final = "<|channel|>"
@@ -37,8 +39,24 @@ class _In(Enum):
     REMAINDER = auto()
 
 
+def opened_channel(prompt_ids: Sequence[int], vocabulary: Vocabulary) -> str | None:
+    """The channel of the message that a prompt ends within; None where it ends within a header, or within none."""
+    start, message = (vocabulary.control.get(spelling) for spelling in (_START, _MESSAGE))
+    header: list[int] = []
+    begun = False
+    for token in reversed(prompt_ids):
+        if token == start:
+            break
+        begun = begun or token == message
+        if begun:
+            header.append(token)
+    spelled = b"".join(map(vocabulary.token_bytes, reversed(header))).decode("utf-8", "replace")
+    channel = spelled.partition(_CHANNEL)[2].removesuffix(_MESSAGE).split()
+    return channel[0] if begun and channel else None
+
+
 class HarmonyMessages:
-    """Starts within the header that the prompt has begun (`<|start|>assistant`)."""
+    """Starts within the header that the prompt has begun (`<|start|>assistant`), or within a message."""
 
     markers: ClassVar = (_START, _CHANNEL, _CONSTRAIN, _MESSAGE, *_ENDS)
     idle: ClassVar = False
@@ -46,9 +64,12 @@ class HarmonyMessages:
     in_string: ClassVar = False
     """A control token ends a message wherever it stands."""
 
-    def __init__(self, out: Output) -> None:
+    def __init__(self, out: Output, channel: str | None = None) -> None:
+        """`channel`: of the message that the prompt has begun; None where it ends within a header."""
         self._out = out
         self._in = _In.HEADER
+        if channel is not None:
+            self._in = _In.REASONING if channel == "analysis" else _In.TEXT
         self._before: list[str] = []
         """A header's text before the marker of its channel, and behind it; None as long as it has not come."""
         self._behind: list[str] | None = None

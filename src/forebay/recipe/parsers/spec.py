@@ -12,7 +12,7 @@ from forebay.recipe.call_ids import new_nine_characters
 from forebay.recipe.parsers.answer import AnswerParser
 from forebay.recipe.parsers.call_format import CallFormat, NoCalls
 from forebay.recipe.parsers.dsml import DsmlCalls
-from forebay.recipe.parsers.harmony import HarmonyMessages
+from forebay.recipe.parsers.harmony import HarmonyMessages, opened_channel
 from forebay.recipe.parsers.hermes import HermesCalls
 from forebay.recipe.parsers.llama3 import Llama3Calls
 from forebay.recipe.parsers.markers import MarkerReader, TokenText
@@ -113,7 +113,11 @@ class ParserSpec:
         """
         out = Output(tools or (), new_id or self.new_id)
         harmony = self.tool_format is ToolFormat.HARMONY
-        calls: CallFormat = NoCalls(out) if tools is None and not harmony else _FORMATS[self.tool_format](out)
+        calls: CallFormat
+        if harmony:
+            calls = HarmonyMessages(out, opened_channel(prompt_ids, self.vocabulary))
+        else:
+            calls = NoCalls(out) if tools is None else _FORMATS[self.tool_format](out)
         markers = () if tools is None and not harmony else _FORMATS[self.tool_format].markers
         if self.reasoning is None:
             reasoning = Reasoning(None)
