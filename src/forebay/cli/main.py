@@ -17,6 +17,7 @@ from forebay.cli import bench_cache, console
 from forebay.cli.bench import engine as bench_engine
 from forebay.cli.bench import serve as bench_serve
 from forebay.cli.bench_compare import compare as bench_compare
+from forebay.cli.bench_recipe import recipe as bench_recipe
 from forebay.cli.cache import app as cache
 from forebay.cli.chat import chat
 from forebay.cli.doctor import doctor
@@ -59,6 +60,7 @@ bench = App(name="bench", help="Measure a server over HTTP, or the engine by its
 bench.command(bench_serve, name="serve")
 bench.command(bench_engine, name="engine")
 bench.command(bench_compare, name="compare")
+bench.command(bench_recipe, name="recipe")
 bench.command(bench_cache.preempt)
 bench.command(bench_cache.restore)
 bench.command(bench_cache.agent_replay)
