@@ -21,4 +21,5 @@ class GrammarSpec(msgspec.Struct, frozen=True):
     begin: int | None = None
     """The token that has to begin such reasoning, which then may be left out; None: the prompt has begun it."""
     budget: int | None = None
-    """With `after`: the most tokens between reasoning's markers, at least 1; then only its end can come."""
+    """The most tokens of reasoning, at least 1; then only its end can come. With `after`, or in a grammar that says
+    itself where reasoning stands."""

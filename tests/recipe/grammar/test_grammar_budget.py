@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import random
+import re
 from typing import Final
 
 import pytest
 from tests.recipe.parsers.answers import END, ids, spec, vocabulary
 
 from forebay.core.grammar import GrammarSpec
-from forebay.recipe.grammar import GrammarCompiler, Matcher, allowed_tokens, can_bound, grammar_tokens, within_budget
+from forebay.recipe.grammar import (
+    GrammarCompiler,
+    Matcher,
+    allowed_tokens,
+    answer_grammar,
+    can_bound,
+    grammar_tokens,
+    within_budget,
+)
+from forebay.recipe.grammar.source import THOUGHT
+from forebay.recipe.grammar.source import bounded as bounded_text
 from forebay.recipe.parsers import ParserSpec
 
 VOCABULARY: Final = vocabulary("hermes")
@@ -79,3 +91,52 @@ def test_where_nothing_can_be_bounded_the_grammar_stays() -> None:
     assert can_bound(spec("hermes"))
     assert not can_bound(without)
     assert not can_bound(spec("hermes", tokens=False))
+
+
+HARMONY: Final = vocabulary("harmony")
+
+
+def spoken(grammar: GrammarSpec | None, budget: int, wanted: str) -> str:
+    """The wanted answer in harmony's format, as far as the grammar lets it: what it forbids is skipped, and what is
+    forced comes."""
+    held = within_budget(grammar, spec("harmony"), (), budget)
+    assert held is not None
+    compiler = GrammarCompiler(grammar_tokens(HARMONY, (HARMONY.control[END],)))
+    matcher, output = compiler.matcher(held), list[int]()
+    for token in ids("harmony", wanted):
+        while True:
+            matcher.follow(output)
+            may = allowed(matcher, compiler.vocab_size)
+            if len(may) > 1 or may == [token]:
+                break
+            output.append(may[0])
+        if token in may:
+            output.append(token)
+    return b"".join(map(HARMONY.token_bytes, output)).decode()
+
+
+def test_an_analysis_has_its_budget_too() -> None:
+    head, final = "<|channel|>analysis<|message|>", "<|start|>assistant<|channel|>final<|message|>"
+    thought = "⟦<|channel|>⟧analysis⟦<|message|>⟧abcdefgh"
+    answer = f"{thought}⟦<|end|>⟧⟦<|start|>⟧assistant⟦<|channel|>⟧final⟦<|message|>⟧Yes."
+    assert spoken(None, 9, answer) == f"{head}abcdefgh<|end|>{final}Yes."
+    assert spoken(None, 4, f"{thought}⟦<|channel|>⟧final⟦<|message|>⟧Yes.") == f"{head}abcd<|end|>{final}Yes."
+    again = "⟦<|channel|>⟧analysis⟦<|message|>⟧more"
+    assert "analysis" not in spoken(None, 4, f"{thought}{again}").partition("<|end|>")[2]
+    call = "⟦<|channel|>⟧commentary to=functions.look ⟦<|constrain|>⟧json⟦<|message|>⟧{}"
+    assert spoken(None, 4, call) == re.sub("[⟦⟧]", "", call)
+    assert within_budget(None, spec("harmony"), ids("harmony", "⟦<|start|>⟧assistant⟦<|channel|>⟧final⟦<|message|>⟧So"), 4) is None
+    assert can_bound(spec("harmony"))
+
+
+def test_an_analysis_before_a_form_has_its_budget_too() -> None:
+    form = answer_grammar(spec("harmony"), GrammarSpec("json_object"), [])
+    said = spoken(form, 3, "⟦<|channel|>⟧analysis⟦<|message|>⟧abcdef⟦<|channel|>⟧final⟦<|message|>⟧{}")
+    assert said.startswith("<|channel|>analysis<|message|>abc<|end|><|start|>assistant<|channel|>")
+    assert said.endswith("<|message|>{}")
+
+
+def test_a_schema_that_spells_the_rule_of_reasoning_stays() -> None:
+    form = answer_grammar(spec("harmony"), GrammarSpec("json_schema", json.dumps({"const": f"\n{THOUGHT}\n"})), [])
+    assert form is not None
+    assert bounded_text(form.text, 7).count("max_tokens") == 1

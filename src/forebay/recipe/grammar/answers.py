@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from forebay.core.grammar import GrammarSpec
-from forebay.recipe.grammar.lark import json_of, marker
+from forebay.recipe.grammar.lark import harmony_analysis, json_of, marker
+from forebay.recipe.grammar.source import THOUGHT
 from forebay.recipe.grammar.tools import GrammarTool, call_rules, objects, tool_grammar
 from forebay.recipe.parsers.spec import ParserSpec, ToolFormat
 from forebay.recipe.vocabulary import Vocabulary
@@ -59,7 +60,7 @@ def _either(parsers: ParserSpec, rule: str, calls: str) -> GrammarSpec:
     start = "start: calls | text" if calls else "start: text"
     if parsers.tool_format is ToolFormat.HARMONY:
         text = _final(parsers.vocabulary, rule)
-        return GrammarSpec("lark", "\n".join((start, text, calls or "THOUGHT: " + _ANY)))
+        return GrammarSpec("lark", "\n".join((start, text, calls or THOUGHT)))
     return GrammarSpec("lark", f"{start}\ntext: {rule}\n{calls}")
 
 
@@ -97,8 +98,5 @@ def _spelled(tools: Sequence[GrammarTool], *, parallel: bool) -> GrammarSpec:
 
 def _final(vocabulary: Vocabulary, rule: str) -> str:
     """Harmony's message to the user, maybe behind an analysis; `THOUGHT` is among the rules of calls."""
-    start, channel, constrain, message, end = (
-        marker(vocabulary, f"<|{name}|>") for name in ("start", "channel", "constrain", "message", "end")
-    )
-    analysis = f'{channel} "analysis" {message} THOUGHT {end} {start} "assistant"'
-    return f'text: ({analysis})? {channel} "final" (" "? {constrain} "json")? {message} {rule}'
+    channel, constrain, message = (marker(vocabulary, f"<|{name}|>") for name in ("channel", "constrain", "message"))
+    return f'text: ({harmony_analysis(vocabulary)})? {channel} "final" (" "? {constrain} "json")? {message} {rule}'

@@ -10,6 +10,14 @@ from forebay.recipe.grammar.source import JSON_OPTIONS
 from forebay.recipe.vocabulary import Vocabulary
 
 
+def harmony_analysis(vocabulary: Vocabulary) -> str:
+    """Harmony's message of reasoning, and the head of the next one; needs the rule `THOUGHT` of `source`."""
+    start, channel, message, end = (
+        marker(vocabulary, f"<|{name}|>") for name in ("start", "channel", "message", "end")
+    )
+    return f'{channel} "analysis" {message} thought {end} {start} "assistant"'
+
+
 def literal(text: str) -> str:
     """Exactly this text, written with plain tokens."""
     return json.dumps(text, ensure_ascii=False)

@@ -7,8 +7,12 @@ from collections.abc import Sequence
 import msgspec
 
 from forebay.core.grammar import GrammarSpec
+from forebay.recipe.grammar.lark import harmony_analysis
+from forebay.recipe.grammar.source import THOUGHT
+from forebay.recipe.parsers.harmony import opened_channel
 from forebay.recipe.parsers.reasoning import ReasoningMarkers, opened_by_prompt
-from forebay.recipe.parsers.spec import ParserSpec
+from forebay.recipe.parsers.spec import ParserSpec, ToolFormat
+from forebay.recipe.vocabulary import Vocabulary
 
 
 def after_reasoning(grammar: GrammarSpec, parsers: ParserSpec, prompt_ids: Sequence[int]) -> GrammarSpec:
@@ -31,7 +35,10 @@ def after_reasoning(grammar: GrammarSpec, parsers: ParserSpec, prompt_ids: Seque
 
 
 def can_bound(parsers: ParserSpec) -> bool:
-    """Whether a model's reasoning can be held to a budget: it stands between markers that are tokens of the model."""
+    """Whether a model's reasoning can be held to a budget: it stands between markers that are tokens of the model, or
+    in a channel."""
+    if parsers.tool_format is ToolFormat.HARMONY:
+        return True
     markers, control = parsers.reasoning, parsers.vocabulary.control
     return markers is not None and markers.begin in control and markers.end in control
 
@@ -44,6 +51,11 @@ def within_budget(
     An answer of any kind then reasons once: it can't begin again behind the end. Unchanged where the answer can't
     reason between markers at all, so that there is nothing to bound.
     """
+    if parsers.tool_format is ToolFormat.HARMONY:
+        if opened_channel(prompt_ids, parsers.vocabulary) is not None:
+            return grammar
+        free = GrammarSpec("lark", _free_harmony(parsers.vocabulary))
+        return msgspec.structs.replace(free if grammar is None else grammar, budget=budget)
     if parsers.reasoning is None:
         return grammar
     begin = parsers.vocabulary.control.get(parsers.reasoning.begin)
@@ -52,3 +64,10 @@ def within_budget(
     if begin is None or bounded.after is None:
         return grammar
     return msgspec.structs.replace(bounded, budget=budget)
+
+
+def _free_harmony(vocabulary: Vocabulary) -> str:
+    """Any answer in harmony's format that begins with its reasoning or has none: its other messages are not that."""
+    channel = vocabulary.control["<|channel|>"]
+    rest = f'(TO)? (<[{channel}]> ("final" | "commentary") (<[^{channel}]>)*)+'
+    return f"start: ({harmony_analysis(vocabulary)})? {rest}\nTO: / to=[^ <]+/\n{THOUGHT}"

@@ -21,6 +21,17 @@ JSON_OPTIONS: Final[JsonCompileOptions] = {
 _SPACE: Final = "SPACE: /[ \\n]{0,4}/\n"
 
 
+THOUGHT: Final = "thought: /(.|\\n)*/"
+"""The rule of reasoning in grammars that say where it stands; `source_of` bounds it where there is a budget."""
+
+
+def bounded(grammar: str, budget: int) -> str:
+    """A grammar in which `THOUGHT`, on a line of its own, has at most so many tokens."""
+    lines = grammar.split("\n")
+    limited = THOUGHT.replace("thought", f"thought[max_tokens={budget}]", 1)
+    return "\n".join(limited if line == THOUGHT else line for line in lines)
+
+
 def source_of(spec: GrammarSpec) -> str:
     """The grammar's text. Raises ValueError when the schema is no JSON object."""
     inner = _inner(spec)
@@ -41,4 +52,5 @@ def _inner(spec: GrammarSpec) -> str:
         return LLMatcher.grammar_from_json_schema(spec.text, overrides=JSON_OPTIONS)
     if spec.kind == "regex":
         return LLMatcher.grammar_from_regex(spec.text)
-    return json.dumps({"grammars": [{"lark_grammar": spec.text}]})
+    text = spec.text if spec.budget is None else bounded(spec.text, spec.budget)
+    return json.dumps({"grammars": [{"lark_grammar": text}]})

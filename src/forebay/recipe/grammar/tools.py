@@ -13,7 +13,8 @@ from typing import Any, Final
 from forebay.core.errors import InvalidRequestError
 from forebay.core.grammar import GrammarSpec
 from forebay.recipe.grammar.dsml import dsml_calls
-from forebay.recipe.grammar.lark import json_of, literal, marker
+from forebay.recipe.grammar.lark import harmony_analysis, json_of, literal, marker
+from forebay.recipe.grammar.source import THOUGHT
 from forebay.recipe.parsers.spec import ParserSpec, ToolFormat
 from forebay.recipe.vocabulary import Vocabulary
 
@@ -113,12 +114,9 @@ def _mistral(vocabulary: Vocabulary, tools: Sequence[GrammarTool], parallel: boo
 
 def _harmony(vocabulary: Vocabulary, tools: Sequence[GrammarTool], parallel: bool) -> str:
     """An analysis may come first. The token that ends a call ends the answer, so there is one call."""
-    start, channel, constrain, message, end = (
-        marker(vocabulary, f"<|{name}|>") for name in ("start", "channel", "constrain", "message", "end")
-    )
+    channel, constrain, message = (marker(vocabulary, f"<|{name}|>") for name in ("channel", "constrain", "message"))
     names = [f"call_{at}" for at in range(len(tools))]
-    analysis = f'{channel} "analysis" {message} THOUGHT {end} {start} "assistant"'
-    rules = [f"calls: ({analysis})? ({' | '.join(names)})", "THOUGHT: /(.|\\n)*/"]
+    rules = [f"calls: ({harmony_analysis(vocabulary)})? ({' | '.join(names)})", THOUGHT]
     for name, tool in zip(names, tools, strict=True):
         head = literal(f"commentary to=functions.{tool.name} ")
         rules.append(f'{name}: {channel} {head} {constrain} "json" {message} {json_of(tool.parameters)}')
