@@ -159,6 +159,19 @@ def test_a_server_that_stops_ends_what_it_makes() -> None:
         assert len(live.router.aborted) == 1
 
 
+def test_readers_of_a_server_that_stops_are_told() -> None:
+    with serving(ApiConfig(shutdown_grace_s=0), hold_after=2) as live:
+        body = {"model": MODEL_NAME, "input": "Hi", "background": True, "stream": True}
+        with live.http.stream("POST", "/v1/responses", json=body) as answer:
+            lines = answer.iter_lines()
+            next(lines)
+            wait_for(lambda: live.router.release)
+            live.stop()
+            rest = list(lines)
+    assert any("The server is stopping" in line for line in rest)
+    assert len(live.router.aborted) == 1
+
+
 def test_a_server_may_refuse_it() -> None:
     with (
         serving(ApiConfig(background_responses=0)) as live,

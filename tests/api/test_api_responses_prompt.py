@@ -46,7 +46,7 @@ def test_one_answer_becomes_one_message() -> None:
         said("user", "u"),
         reasoned("r"),
         said("assistant", "before"),
-        called("1", arguments='{"x": 1.10}'),
+        {**called("1", arguments='{"x": 1.10}'), "async": False, "status": "completed"},
         {"type": "custom_tool_call", "call_id": "2", "name": "sh", "input": 'a"b'},
         said("assistant", " and after"),
         answered("1", [{"type": "input_text", "text": "one"}, {"type": "input_text", "text": "two"}]),

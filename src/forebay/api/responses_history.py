@@ -82,7 +82,7 @@ def listed(own: Sequence[Placed]) -> list[Json]:
 def _listed(item: Item) -> Json:
     if isinstance(item, ReferenceItem):
         raise TypeError("references are resolved before items are listed")
-    fields = item.model_dump(exclude_none=True)
+    fields = item.model_dump(exclude_none=True, by_alias=True)
     if isinstance(item, MessageItem):
         kind = "output_text" if item.role == "assistant" else "input_text"
         content = [_part(kind, item.content)] if isinstance(item.content, str) else fields["content"]

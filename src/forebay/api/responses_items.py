@@ -16,6 +16,7 @@ from forebay.api.wire import Items, Wire, quoted
 
 ItemId = Annotated[str | None, Field(max_length=256)]
 CallId = Annotated[str, Field(min_length=1, max_length=256)]
+NotAsync = Annotated[Literal[False] | None, Field(alias="async")]
 Status = Literal["in_progress", "completed", "incomplete"] | None
 
 _TEXT_PARTS: Final = frozenset({"input_text", "output_text", "refusal"})
@@ -81,6 +82,7 @@ class FunctionCallItem(Wire):
     name: Name
     arguments: str
     id: ItemId = None
+    async_: NotAsync = None
     status: Status = None
     namespace: None = None
     caller: Any = None
@@ -107,6 +109,7 @@ class CustomCallItem(Wire):
     name: Name
     input: str
     id: ItemId = None
+    async_: NotAsync = None
     status: Status = None
     namespace: None = None
     caller: Any = None

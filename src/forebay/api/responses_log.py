@@ -10,8 +10,10 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from forebay.api.config import ApiConfig
+from forebay.api.errors import Fault, FaultError
 from forebay.api.hangup import ClientGoneError, until_hangup
 from forebay.api.sse import EMPTY_LINES, HEADERS
+from forebay.api.sse import event as encoded_event
 
 
 class EventLog:
@@ -65,7 +67,15 @@ class LogStream(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the events as they come. Raises ClientGoneError."""
-        await until_hangup(receive, self._pump(send))
+        try:
+            await until_hangup(receive, self._pump(send))
+        except FaultError as stopping:
+            await self._body(send, self._error(stopping.fault), more=False)
+
+    def _error(self, fault: Fault) -> bytes:
+        """The reading ends; whether the response does is another matter."""
+        fields = {"type": "error", "code": fault.kind.value.openai_code, "message": fault.message, "param": None}
+        return encoded_event("error", {**fields, "sequence_number": self._at})
 
     async def _pump(self, send: Send) -> None:
         await self._send(send, {"type": "http.response.start", "status": 200, "headers": self.raw_headers})

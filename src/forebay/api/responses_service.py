@@ -6,18 +6,18 @@ import asyncio
 import json
 from dataclasses import dataclass
 
-from prometheus_client import Gauge
+from prometheus_client import CollectorRegistry, Counter, Gauge
 from starlette.requests import Request
 from starlette.responses import Response
 
 from forebay.api.asking import Prepared
 from forebay.api.auth import Identity
 from forebay.api.cache import retention_of
-from forebay.api.errors import fault_of, log_failure
-from forebay.api.generation import Delta, Generation, run_all
+from forebay.api.generation import Generation
 from forebay.api.replies import json_response
 from forebay.api.responses_answer import ResponseAnswer
 from forebay.api.responses_asking import ask_of, check_fields, check_prompt_fields, sampling_of
+from forebay.api.responses_background import Background
 from forebay.api.responses_history import Inputs, inputs_of, listed
 from forebay.api.responses_jobs import Jobs
 from forebay.api.responses_log import EventLog, LogStream
@@ -28,9 +28,6 @@ from forebay.api.responses_types import InputTokensRequest, ResponsesRequest
 from forebay.api.sampling import priority_of
 from forebay.api.service import Service, identity_of
 from forebay.core.errors import InvalidRequestError
-
-_MEASURED_EVERY = 256
-"""Deltas after which a growing response's bytes are counted anew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,17 +50,16 @@ class ResponsesService:
         self.store = ResponseStore(
             config.stored_responses, config.stored_responses_bytes, config.stored_responses_ttl_s
         )
-        self._gauges()
+        self._watch(service.metrics.registry)
 
-    def _gauges(self) -> None:
-        registry, store = self.service.metrics.registry, self.store
+    def _watch(self, registry: CollectorRegistry) -> None:
+        store = self.store
         kept = Gauge("forebay_stored_responses", "Responses that are kept for later requests.", registry=registry)
         kept.set_function(lambda: len(store))
         size = Gauge("forebay_stored_responses_bytes", "Their bytes, as JSON.", registry=registry)
         size.set_function(lambda: store.size)
-        text = "Responses given up for want of room, since the start."
-        given_up = Gauge("forebay_stored_responses_given_up", text, registry=registry)
-        given_up.set_function(lambda: store.given_up)
+        text = "Kept responses that were given up for want of room."
+        store.on_given_up = Counter("forebay_stored_responses_given_up", text, registry=registry).inc
 
     async def create(self, body: ResponsesRequest, request: Request) -> Response:
         """Make a response."""
@@ -123,44 +119,16 @@ class ResponsesService:
 
     def _begin(self, body: ResponsesRequest, work: _Work, identity: Identity) -> Response:
         """Start a response in the background; the answer is its state now, or its stream."""
-        record = work.record
+        record, tenant, config = work.record, identity.tenant, self.service.config
         if record is None:
             raise RuntimeError("a response in the background is always stored")
-        log = EventLog()
-        record.log = log if body.stream else None
+        record.log = EventLog() if body.stream else None
+        self.store.add(tenant, record)
+        now = json_response(work.answer.object())
         events = ResponseEvents(work.answer)
-        self.store.add(identity.tenant, record)
-        first = json_response(work.answer.object())
-        job = self.jobs.start(self._make(work, events, log, identity))
-        record.job = job
-        job.add_done_callback(lambda _: self._settle(record, events, log, identity))
-        return LogStream(log, 0, self.service.config) if body.stream else first
-
-    async def _make(self, work: _Work, events: ResponseEvents, log: EventLog, identity: Identity) -> None:
-        """One response in the background. Raises nothing but its cancellation."""
-        count = 0
-
-        async def sink(generation: Generation, delta: Delta) -> None:
-            nonlocal count
-            log.add(events.of(generation, delta))
-            count += 1
-            if count % _MEASURED_EVERY == 0 and work.record is not None:
-                self.store.measure(identity.tenant, work.record)
-
-        log.add(events.first())
-        try:
-            await run_all([work.generation], self.service.router, sink, self.service.config.request_timeout_s)
-        except Exception as error:  # told to whoever reads the response
-            fault = fault_of(error)
-            log_failure(error, fault)
-            log.add(events.failed(fault))
-
-    def _settle(self, record: Record, events: ResponseEvents, log: EventLog, identity: Identity) -> None:
-        """The job is over, or never ran."""
-        log.add(events.cancelled())
-        log.finish()
-        record.job = None
-        self.store.measure(identity.tenant, record)
+        background = Background(record, work.generation, events, lambda: self.store.measure(tenant, record))
+        background.start(self.jobs, self.service.router, config.request_timeout_s)
+        return now if record.log is None else LogStream(record.log, 0, config)
 
     async def cancel(self, tenant: str, response_id: str) -> Response:
         """End a response that is being made in the background; one that is complete stays as it is."""

@@ -65,8 +65,8 @@ class ResponseStore:
         self._ttl_s = ttl_s
         self._clock = clock
         self._shelves: dict[str, _Shelf] = {}
-        self.given_up = 0
-        """How many were dropped for want of room."""
+        self.on_given_up: Callable[[], None] = lambda: None
+        """Called for each response that goes for want of room."""
 
     def __len__(self) -> int:
         return sum(len(shelf.records) for shelf in self._shelves.values())
@@ -165,7 +165,7 @@ class ResponseStore:
         while len(self) > self._most or self.size > self._max_bytes:
             tenant, shelf = max(self._shelves.items(), key=lambda pair: (pair[1].size, len(pair[1].records)))
             self._drop(tenant, next(iter(shelf.records.values())))
-            self.given_up += 1
+            self.on_given_up()
 
     def _drop(self, tenant: str, record: Record) -> None:
         shelf = self._shelves[tenant]

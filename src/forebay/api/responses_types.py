@@ -14,7 +14,7 @@ from pydantic_core import PydanticCustomError
 from forebay.api.cache import CacheField
 from forebay.api.openai_tools import MAX_TOOLS, Name
 from forebay.api.openai_types import PriorityField
-from forebay.api.responses_items import InputItem
+from forebay.api.responses_items import InputItem, NotAsync
 from forebay.api.wire import Items, Wire, at_most_keys, quoted
 
 Includable = Literal[
@@ -51,6 +51,7 @@ class FunctionTool(Wire):
     strict: bool | None = None
     """Calls follow the schema without fail; off unless asked for."""
     output_schema: None = None
+    async_: NotAsync = None
     defer_loading: Literal[False] | None = None
     allowed_callers: Any = None
 
@@ -68,6 +69,7 @@ class CustomTool(Wire):
     name: Name
     description: str | None = None
     format: PlainText | None = None
+    async_: NotAsync = None
     defer_loading: Literal[False] | None = None
     allowed_callers: Any = None
 
