@@ -50,6 +50,8 @@ class RoleOrder:
 
 _TURNS: Final = RoleOrder(SystemPlace.FIRST, questions_in_a_row=False, question_behind_results=False)
 _ORDERS: Final[dict[str, RoleOrder]] = {
+    "deepseek-v3": RoleOrder(SystemPlace.FIRST, tools=False),
+    "deepseek-v3.1": RoleOrder(SystemPlace.FIRST),
     "llama2": RoleOrder(SystemPlace.FIRST, questions_in_a_row=False, tools=False),
     "mistral": _TURNS,
     "gemma": RoleOrder(SystemPlace.FIRST, questions_in_a_row=False),

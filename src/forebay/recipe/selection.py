@@ -22,6 +22,7 @@ from forebay.recipe.jinja.verify import verify
 from forebay.recipe.pieces import Control, Piece, Text, Words
 from forebay.recipe.probes import plain_probes, tool_probes
 from forebay.recipe.templates.chatml import ChatML
+from forebay.recipe.templates.deepseek_v3 import DeepSeekV3
 from forebay.recipe.templates.gemma import Gemma
 from forebay.recipe.templates.harmony import Harmony
 from forebay.recipe.templates.instruct import STYLES, Instruct
@@ -165,6 +166,8 @@ def _candidates(
         lambda: Phi3.of(vocabulary, "phi4-mini", ""),
         lambda: Phi4.of(vocabulary),
         lambda: Harmony.of(vocabulary, now, published=True),
+        lambda: DeepSeekV3.of(vocabulary, "deepseek-v3.1", reasons=True),
+        lambda: DeepSeekV3.of(vocabulary, "deepseek-v3", reasons=False),
     ]
     for make in makers:
         try:
