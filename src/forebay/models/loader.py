@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Literal
 
 import torch
@@ -13,7 +13,7 @@ from forebay.core.gguf import read_gguf
 from forebay.kernels import GROUP, Kernels, LayerWeights, QuantisedMatrix, Weight, below_each_other, quantise
 from forebay.models.config import ModelConfig
 from forebay.models.fingerprint import fingerprint
-from forebay.models.memory import check_memory
+from forebay.models.memory import LOADERS, check_memory
 from forebay.models.rope import cos_sin_table
 from forebay.models.source import ModelSource, describe_gguf, describe_hf
 from forebay.models.tensors import Part, part_shapes
@@ -47,7 +47,7 @@ def load_model(  # noqa: PLR0917  (all but three have defaults)
     - "none": all matrices are held as `dtype`.
 
     `on_progress` is called with the share done, rising to 1.0. `config` stands in for what `describe(source)` says, to
-    serve a shorter context than the model's. Beyond the final size, memory holds one fused matrix at a time. Raises
+    serve a shorter context than the model's. Beyond the final size, memory holds two fused matrices at a time. Raises
     UnsupportedModelError or ConfigError before memory is taken.
     """
     reader: WeightReader
@@ -60,25 +60,9 @@ def load_model(  # noqa: PLR0917  (all but three have defaults)
         reader = HfWeights(source.path)
     builder = _Builder(reader, kernels, dtype, config=config, quantize=quantize, on_progress=on_progress or _ignore)
     builder.check_memory()
-    with _one_thread():
-        weights = builder.build()
+    weights = builder.build()
     held = f"{dtype}:{quantize}" if builder.quantised else str(dtype)
     return Model(config, weights, kernels, fingerprint(config, held, reader.identity()))
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Keep torch to the calling thread.
-
-    The operations of loading are short: they gain little from several threads, and become many times slower where other
-    processes hold the cores, since each then waits for a thread that is not running.
-    """
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 def _ignore(_share: float) -> None:
@@ -106,7 +90,6 @@ class _Builder:
         self._quantize = quantize
         self._keeps_stored = quantize in _BITS or (quantize == "auto" and kernels.keeps_quantised)
         self._on_progress = on_progress
-        self._done = 0
         self.quantised = False
         """Whether any matrix was quantised."""
 
@@ -120,11 +103,27 @@ class _Builder:
         check_memory(self._config, total / self._config.matrix_parameters, unpacked=unpacked)
 
     def build(self) -> ModelWeights:
-        embed = self._matrix(None, Part.EMBED)
-        layers = tuple(self._layer(number) for number in range(self._config.layers))
-        head = embed if self._config.tied_embeddings else self._matrix(None, Part.HEAD)
+        """Two threads read and pack, each with operations of its own thread only: those are short, gain little from
+        several threads, and take many times longer where other processes hold the cores, since each waits for all.
+        """
+        with ThreadPoolExecutor(LOADERS, "loading", torch.set_num_threads, (1,)) as pool:
+            embed = pool.submit(self._matrix, None, Part.EMBED)
+            layers = [pool.submit(self._layer, number) for number in range(self._config.layers)]
+            head = embed if self._config.tied_embeddings else pool.submit(self._matrix, None, Part.HEAD)
+            try:
+                self._follow([embed, *layers, head])
+            except BaseException:
+                pool.shutdown(cancel_futures=True)
+                raise
         final_norm = self._fused((Part.FINAL_NORM,), None, torch.float32)
-        return ModelWeights(embed, layers, final_norm, head, cos_sin_table(self._config))
+        held = tuple(layer.result() for layer in layers)
+        return ModelWeights(embed.result(), held, final_norm, head.result(), cos_sin_table(self._config))
+
+    def _follow(self, parts: Sequence[Future[Weight] | Future[LayerWeights]]) -> None:
+        """Wait for the parts in order and report how far they are."""
+        for done, part in enumerate(parts, start=1):
+            part.result()
+            self._on_progress(done / len(parts))
 
     def _layer(self, number: int) -> LayerWeights:
         return LayerWeights(
@@ -169,9 +168,7 @@ class _Builder:
 
     def _fused_quantised(self, parts: tuple[Part, ...], layer: int | None) -> QuantisedMatrix:
         """The parts below each other, as the file holds them."""
-        fused = below_each_other([self._reader.read_quantised(part, layer) for part in parts])
-        self._count(fused.values.numel())
-        return fused
+        return below_each_other([self._reader.read_quantised(part, layer) for part in parts])
 
     def _vector(self, layer: int, *parts: Part) -> Tensor | None:
         """None when the model has no such parts."""
@@ -185,9 +182,4 @@ class _Builder:
         for part, shape in zip(parts, shapes, strict=True):
             self._reader.read_into(part, layer, fused[row : row + shape[0]])
             row += shape[0]
-        self._count(fused.numel())
         return fused
-
-    def _count(self, numbers: int) -> None:
-        self._done += numbers
-        self._on_progress(self._done / self._config.parameters)

@@ -7,6 +7,8 @@ import psutil
 from forebay.core.errors import ConfigError
 from forebay.models.config import ModelConfig
 
+LOADERS = 2
+"""Threads that read and pack matrices, so many at a time."""
 _FP32_BYTES = 4
 
 
@@ -16,12 +18,13 @@ def weight_bytes(config: ModelConfig, itemsize: float) -> int:
 
 
 def estimate_bytes(config: ModelConfig, itemsize: float, unpacked: float | None = None) -> int:
-    """Most bytes in use while loading: the weights, the rotary table, and the largest matrix once more to pack it, at
-    `unpacked` bytes a weight (by default `itemsize`).
+    """Most bytes in use while loading: the weights, the rotary table, and for each loader the largest matrix once more
+    to pack it, at `unpacked` bytes a weight (by default `itemsize`).
     """
     rope_table = 3 * config.max_model_len * config.head_dim * _FP32_BYTES // 2
     rows = max(config.vocab_size, 2 * config.intermediate_size, config.qkv_size)
-    return weight_bytes(config, itemsize) + rope_table + int(rows * config.hidden_size * (unpacked or itemsize))
+    packing = LOADERS * rows * config.hidden_size * (unpacked or itemsize)
+    return weight_bytes(config, itemsize) + rope_table + int(packing)
 
 
 def check_memory(

@@ -215,7 +215,18 @@ void embed(const int32_t* ids, const Panels<Q>& panels, float* out, int64_t toke
     }
 }
 
-// values uint8 (4 bits) or int8 [N, K]; scale and offset [N, K / 32].
+// A word of values of BITS bits from bytes in order.
+template <int BITS>
+INLINE uint32_t packed(const uint8_t* values) {
+    uint64_t bytes = 0;
+    std::memcpy(&bytes, values, 32 / BITS);
+    if (BITS == 8) return (uint32_t)bytes;
+    bytes = (bytes | bytes >> 4) & 0x00ff00ff00ff00ff;
+    bytes = (bytes | bytes >> 8) & 0x0000ffff0000ffff;
+    return (uint32_t)(bytes | bytes >> 16);
+}
+
+// values uint8 (4 bits, below 16) or int8 [N, K]; scale and offset [N, K / 32].
 template <class Q>
 void pack(
     const uint8_t* values, const typename Q::Scale* scale, const typename Q::Scale* offset, char* out, int64_t outputs,
@@ -232,8 +243,7 @@ void pack(
                 int64_t at = (panel * PANEL + c) * groups + g;
                 numbers[c] = scale[at];
                 if (Q::has_offset) numbers[PANEL + c] = offset[at];
-                for (int k = 0; k < GROUP; k++)
-                    words[k / Q::in_word * PANEL + c] |= (uint32_t)values[at * GROUP + k] << (k % Q::in_word * Q::bits);
+                for (int w = 0; w < Q::words; w++) words[w * PANEL + c] = packed<Q::bits>(values + at * GROUP + w * Q::in_word);
             }
         }
 }
