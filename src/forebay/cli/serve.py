@@ -21,6 +21,7 @@ from forebay.cli.options import (
     SCHEDULING_DEFAULTS,
     EngineOptions,
     Flag,
+    NotNegative,
     Port,
     Positive,
     SchedulingOptions,
@@ -58,6 +59,12 @@ class HttpOptions:
     """Largest request body, such as 32MiB; larger ones are refused with 413."""
     max_messages: Positive = 4096
     """Most messages in one conversation."""
+    kept_answers: NotNegative = 16_384
+    """Most answers whose token ids are kept, so that they are found in the prefix cache when clients send them back."""
+    kept_answers_size: Annotated[Size, Parameter(show_default=binary_size)] = 64 * 1024 * 1024
+    """Most memory for kept answers."""
+    kept_answers_ttl: Seconds = 86_400.0
+    """Seconds after its last use for which an answer is kept."""
     stored_responses: Positive = 4096
     """Most responses of /v1/responses that are kept for later requests."""
     stored_responses_size: Annotated[Size, Parameter(show_default=binary_size)] = 256 * 1024 * 1024

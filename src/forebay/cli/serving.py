@@ -1,6 +1,7 @@
 """Runs the server that `forebay serve` describes: socket, engine, HTTP, signals and the start-up report.
 
-Everything heavy is imported here, so the command line imports this module only when it serves.
+It starts the engine's process before it imports what only the HTTP side needs (`http_server`), for that takes as long
+as the engine's own imports.
 """
 
 from __future__ import annotations
@@ -10,27 +11,25 @@ import contextlib
 import os
 import signal
 import socket
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-import uvicorn
 
 from forebay.cli import console
 from forebay.cli.cache_options import CacheOptions
 from forebay.cli.options import EngineOptions, SchedulingOptions
-from forebay.cli.public_prefix import public_prefix
 from forebay.cli.serve import HttpOptions
 from forebay.cli.startup import local_url, start_report
 from forebay.cli.worker import worker_options
 from forebay.cluster import WorkerOptions, local_worker
 from forebay.core.errors import ConfigError, EngineUnavailableError
 from forebay.models import ModelSource, describe, resolve
-from forebay.recipe import Recipe
 from forebay.router import Router
 
 if TYPE_CHECKING:
-    from forebay.api import ApiConfig
+    import uvicorn
+
+    from forebay.cli.http_server import PreparedServer
 
 _HEALTH_CHECK_S = 0.25
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -70,28 +69,6 @@ def listen(host: str, port: int) -> socket.socket:
         reason = os.strerror(error.errno) if error.errno else str(error)
         raise ConfigError(f"Can't listen on {host} port {port}: {reason}. Choose another with --port.") from error
     return sock
-
-
-def api_config(http: HttpOptions) -> ApiConfig:
-    """The API's part of the options."""
-    from forebay.api import ApiConfig
-
-    return ApiConfig(
-        host=http.host,
-        port=http.port,
-        served_model_names=http.served_model_name,
-        api_keys=http.api_key,
-        api_key_file=http.api_key_file,
-        allow_unauthenticated=http.allow_unauthenticated,
-        strict_markers=http.strict_markers,
-        max_body_bytes=http.max_body_size,
-        max_messages=http.max_messages,
-        stored_responses=http.stored_responses,
-        stored_responses_bytes=http.stored_responses_size,
-        stored_responses_ttl_s=http.stored_responses_ttl,
-        request_timeout_s=http.request_timeout,
-        shutdown_grace_s=http.shutdown_grace,
-    )
 
 
 class Stop:
@@ -139,14 +116,6 @@ class Stop:
         self._server.force_exit = True
 
 
-class _Server(uvicorn.Server):
-    """Uvicorn's server without its signal handlers: `Stop` has them, for the time of loading as well."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-
 async def _serve(
     sock: socket.socket,
     source: ModelSource,
@@ -162,14 +131,14 @@ async def _serve(
             parts = tasks.create_task(asyncio.to_thread(_prepare, source, http, public))
             with console.stages("starting the engine") as report:
                 router = await stack.enter_async_context(local_worker(options, report))
-                build, keys, prefixes = await parts
-                for ids in prefixes:
+                prepared = await parts
+                for ids in prepared.public:
                     await router.mark_public(ids)
-            server = build(router)
+            server = prepared.build(router)
             stop.attach(server)
             config = describe(source)
             url = local_url(http.host, sock.getsockname()[1])
-            console.notice(start_report(router.model, config, options, url, keys, router.stats.tiers))
+            console.notice(start_report(router.model, config, options, url, prepared.keys, router.stats.tiers))
             watching = tasks.create_task(_end_with_engine(router, server, stop))
             await server.serve([sock])
             watching.cancel()
@@ -186,24 +155,11 @@ def _this_task() -> asyncio.Task[object]:
     return task
 
 
-def _prepare(
-    source: ModelSource, http: HttpOptions, public: Sequence[Path]
-) -> tuple[Callable[[Router], uvicorn.Server], int, list[list[int]]]:
-    """What the server needs besides the engine: how to build it for a router, the number of keys, and the token ids of
-    the public prefixes in the files `public`.
+def _prepare(source: ModelSource, http: HttpOptions, public: Sequence[Path]) -> PreparedServer:
+    """Runs in a thread, imports included, while the engine's process starts. Raises ForebayError."""
+    from forebay.cli.http_server import prepare
 
-    Raises ForebayError.
-    """
-    from forebay.api import build_app, check_bind, configure_logs, make_server
-    from forebay.api.auth import configured_keys
-
-    configure_logs(http.log_level, http.log_format)
-    config = api_config(http)
-    check_bind(config)
-    keys = len(configured_keys(config))
-    recipe = Recipe.load(source.path, source.kind)
-    prefixes = [public_prefix(recipe, file) for file in public]
-    return lambda router: _Server(make_server(build_app(router, recipe, config), config).config), keys, prefixes
+    return prepare(source, http, public)
 
 
 async def _end_with_engine(router: Router, server: uvicorn.Server, stop: Stop) -> None:
