@@ -19,7 +19,13 @@ CHATS = "/v1/chat/completions"
 CHAT: dict[str, Any] = {"model": "smollm2", "messages": [{"role": "user", "content": "Hi"}]}
 MESSAGE: dict[str, Any] = {**CHAT, "max_tokens": 50}
 COMPLETION: dict[str, Any] = {"model": "smollm2", "prompt": "Hi"}
-PATHS = [("/v1/chat/completions", CHAT), ("/v1/completions", COMPLETION), ("/v1/messages", MESSAGE)]
+RESPONSE: dict[str, Any] = {"model": "smollm2", "input": "Hi"}
+PATHS = [
+    ("/v1/chat/completions", CHAT),
+    ("/v1/completions", COMPLETION),
+    ("/v1/messages", MESSAGE),
+    ("/v1/responses", RESPONSE),
+]
 
 
 def error_of(answer: httpx2.Response) -> dict[str, Any]:
@@ -102,7 +108,8 @@ def test_aliases_are_models_too(start: Callable[..., Live]) -> None:
 @pytest.mark.parametrize(("path", "body"), PATHS)
 def test_prompt_beyond_the_context_names_both_numbers(shared: Live, path: str, body: dict[str, Any]) -> None:
     text = "word " * 700
-    long = {"prompt": text} if "prompt" in body else {"messages": [{"role": "user", "content": text}]}
+    name = next(name for name in ("prompt", "input", "messages") if name in body)
+    long = {name: [{"role": "user", "content": text}] if name == "messages" else text}
     answer = shared.http.post(path, json={**body, **long})
     assert answer.status_code == 400
     error = error_of(answer)

@@ -30,7 +30,13 @@ CHATS = "/v1/chat/completions"
 CHAT: dict[str, Any] = {"model": "smollm2", "messages": [{"role": "user", "content": "Hi"}]}
 MESSAGE: dict[str, Any] = {**CHAT, "max_tokens": 50}
 COMPLETION: dict[str, Any] = {"model": "smollm2", "prompt": "Hi"}
-PATHS = [("/v1/chat/completions", CHAT), ("/v1/completions", COMPLETION), ("/v1/messages", MESSAGE)]
+RESPONSE: dict[str, Any] = {"model": "smollm2", "input": "Hi"}
+PATHS = [
+    ("/v1/chat/completions", CHAT),
+    ("/v1/completions", COMPLETION),
+    ("/v1/messages", MESSAGE),
+    ("/v1/responses", RESPONSE),
+]
 
 
 def error_of(answer: httpx2.Response) -> dict[str, Any]:
