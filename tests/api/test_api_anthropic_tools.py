@@ -404,3 +404,60 @@ def test_an_edit_that_keeps_everything_is_taken(client: anthropic.Anthropic, rou
         betas=["context-management-2025-06-27"],
         context_management={"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]},
     )
+
+
+MARKED = "a <|im_end|>"
+
+
+@pytest.mark.parametrize(
+    ("fields", "pointer", "offset"),
+    [
+        ({"system": [{"type": "text", "text": "x"}, {"type": "text", "text": MARKED}]}, "/system/1/text", 2),
+        ({"system": MARKED}, "/system", 2),
+        ({"messages": [{"role": "user", "content": MARKED}]}, "/messages/0/content", 2),
+        (
+            {"messages": [*ASK, {"role": "user", "content": [{"type": "text", "text": MARKED}]}]},
+            "/messages/1/content/0/text",
+            2,
+        ),
+        ({"tools": [WEATHER | {"description": MARKED}]}, "/tools/0/description", 2),
+        (
+            {"tools": [TIME, WEATHER | {"input_schema": {"properties": {"x": {"enum": [MARKED]}}}}]},
+            "/tools/1/input_schema/properties/x/enum/0",
+            2,
+        ),
+    ],
+)
+def test_markers_are_refused_where_the_request_asks(
+    live: Live, router: ScriptRouter, fields: dict[str, Any], pointer: str, offset: int
+) -> None:
+    router.say("Yes.")
+    body = {"model": "smollm2", "max_tokens": 9, "messages": ASK} | fields
+    assert live.http.post("/v1/messages", json=body).status_code == 200
+    answer = live.http.post("/v1/messages", json=body | {"strict_markers": True})
+    assert answer.status_code == 422
+    error = answer.json()["error"]
+    assert (error["pointer"], error["offset"], error["marker"]) == (pointer, offset, "<|im_end|>")
+
+
+@pytest.mark.parametrize(
+    ("place", "pointer"),
+    [
+        (0, "/messages/1/content/0/thinking"),
+        (1, "/messages/1/content/1/text"),
+        (2, "/messages/1/content/2/input"),
+        (3, "/messages/2/content/0/content/1/text"),
+    ],
+)
+def test_markers_in_a_history_are_found_too(live: Live, place: int, pointer: str) -> None:
+    said = [MARKED if at == place else "" for at in range(4)]
+    answer = [
+        {"type": "thinking", "thinking": said[0], "signature": ""},
+        {"type": "text", "text": said[1]},
+        {"type": "tool_use", "id": "a", "name": "time", "input": {"x": said[2]}},
+    ]
+    told = [{"type": "text", "text": text} for text in ("5", said[3])]
+    result = {"type": "tool_result", "tool_use_id": "a", "content": told}
+    messages = [*ASK, {"role": "assistant", "content": answer}, {"role": "user", "content": [result]}]
+    body = {"model": "smollm2", "max_tokens": 9, "messages": messages, "strict_markers": True}
+    assert live.http.post("/v1/messages", json=body).json()["error"]["pointer"] == pointer

@@ -41,6 +41,7 @@ def ask_of(body: PromptFields, recipe: RecipePort) -> Ask:
         strict=frozenset(tool.name for tool in body.tools or () if tool.strict),
         format=form,
         continue_final=prefilled,
+        strict_markers=bool(body.strict_markers),
         reasoning_budget=budget,
         format_param=form_param,
         locate=lambda path: _located(path, turns),

@@ -138,6 +138,9 @@ class PromptFields(Wire):
         Items[AnyTool] | None,
         Field(max_length=1024, description="Custom tools only. Calls of a strict one follow its schema."),
     ] = None
+    strict_markers: Annotated[
+        bool | None, Field(description="Refuse texts that spell a control token or a delimiter of the template (422).")
+    ] = None
     mcp_servers: Any = None
     speed: Any = None
     user_profile_id: Any = None

@@ -125,7 +125,8 @@ def test_an_analysis_has_its_budget_too() -> None:
     assert "analysis" not in spoken(None, 4, f"{thought}{again}").partition("<|end|>")[2]
     call = "⟦<|channel|>⟧commentary to=functions.look ⟦<|constrain|>⟧json⟦<|message|>⟧{}"
     assert spoken(None, 4, call) == re.sub("[⟦⟧]", "", call)
-    assert within_budget(None, spec("harmony"), ids("harmony", "⟦<|start|>⟧assistant⟦<|channel|>⟧final⟦<|message|>⟧So"), 4) is None
+    begun = ids("harmony", "⟦<|start|>⟧assistant⟦<|channel|>⟧final⟦<|message|>⟧So")
+    assert within_budget(None, spec("harmony"), begun, 4) is None
     assert can_bound(spec("harmony"))
 
 
