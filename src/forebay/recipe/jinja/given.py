@@ -52,14 +52,14 @@ class Number(float):
         return self.text
 
 
-def given_messages(messages: Sequence[Message], dress: Dress) -> list[dict[str, Any]]:
-    """The variable `messages`."""
+def given_messages(messages: Sequence[Message], dress: Dress, *, as_text: bool = False) -> list[dict[str, Any]]:
+    """The variable `messages`; `as_text`: the arguments of calls are text."""
     names: dict[str, str] = {}
     given: list[dict[str, Any]] = []
     for message in messages:
         names |= {call.id: call.name for call in message.calls}
         name = message.name or names.get(message.call_id, "")
-        given.append(_message(message, name if message.role == "tool" else message.name, dress))
+        given.append(_message(message, name if message.role == "tool" else message.name, dress, as_text))
     return given
 
 
@@ -68,7 +68,7 @@ def given_tools(tools: Sequence[ToolSpec], dress: Dress) -> list[Any]:
     return [_dressed(tool_object(tool), TOOLS, dress) for tool in tools]
 
 
-def _message(message: Message, name: str, dress: Dress) -> dict[str, Any]:
+def _message(message: Message, name: str, dress: Dress, as_text: bool) -> dict[str, Any]:
     mark = MARKS[message.origin]
     # A role is one of a fixed set, so it counts as the template's own word.
     given: dict[str, Any] = {"role": dress(message.role, TEMPLATE), "content": dress(message.content, mark)}
@@ -76,7 +76,7 @@ def _message(message: Message, name: str, dress: Dress) -> dict[str, Any]:
         # Each maker's templates have their own name for it.
         given |= dict.fromkeys(("reasoning_content", "reasoning", "thinking"), dress(message.reasoning, mark))
     if message.calls:
-        given["tool_calls"] = [_call(call, mark, dress) for call in message.calls]
+        given["tool_calls"] = [_call(call, mark, dress, as_text) for call in message.calls]
     if message.call_id:
         given["tool_call_id"] = dress(message.call_id, mark)
     if name:
@@ -84,8 +84,8 @@ def _message(message: Message, name: str, dress: Dress) -> dict[str, Any]:
     return given
 
 
-def _call(call: ToolCall, mark: int, dress: Dress) -> dict[str, Any]:
-    arguments = _arguments(call.arguments, mark, dress)
+def _call(call: ToolCall, mark: int, dress: Dress, as_text: bool) -> dict[str, Any]:
+    arguments = dress(call.arguments, mark) if as_text else _arguments(call.arguments, mark, dress)
     function = {dress("name", mark): dress(call.name, mark), dress("arguments", mark): arguments}
     given: dict[str, Any] = {"id": dress(call.id, mark), "type": dress("function", mark), "function": function}
     return {dress(key, mark): value for key, value in given.items()}

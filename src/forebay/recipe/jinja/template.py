@@ -56,6 +56,9 @@ class JinjaTemplate:
         self.abilities = Abilities()
         """What the template can render, as `verify.py` found; the default says yes to everything."""
 
+        self.arguments_as_text = False
+        """Whether the template takes a call's arguments as JSON text rather than as an object."""
+
     @property
     def order(self) -> RoleOrder:
         """Which roles may follow which."""
@@ -82,7 +85,7 @@ class JinjaTemplate:
         if continue_final and messages[-1].content.strip():
             return self._open(conversation)
         closed = messages[:-1] if continue_final else messages
-        return self._run(given_messages(closed, marked), conversation, ask=True)
+        return self._run(self._given(closed), conversation, ask=True)
 
     def _open(self, conversation: Conversation) -> Marked:
         """The last message's turn without its end.
@@ -91,9 +94,9 @@ class JinjaTemplate:
         question that is last). Then it is the prompt that asks for the answer, with the answer's beginning behind it.
         """
         messages = conversation.messages
-        earlier = given_messages(messages[:-1], marked)
+        earlier = self._given(messages[:-1])
         final = Marked.of(messages[-1].content, FINAL)
-        opened = given_messages(messages[-1:], marked)[0] | {"content": final}
+        opened = self._given(messages[-1:])[0] | {"content": final}
         whole = self._run([*earlier, opened], conversation, ask=False)
         end = whole.marks.rfind(FINAL) + 1
         if whole.marks.count(FINAL) < len(final.strip()):
@@ -107,6 +110,9 @@ class JinjaTemplate:
         start = whole.marks.index(FINAL)
         lead = whole[len(whole[:start].rstrip()) : start]
         return asked + whole[start:end] if asked.endswith(lead) else asked + lead + whole[start:end]
+
+    def _given(self, messages: Sequence[Message]) -> list[dict[str, Any]]:
+        return given_messages(messages, marked, as_text=self.arguments_as_text)
 
     def _run(self, messages: list[dict[str, Any]], conversation: Conversation, *, ask: bool) -> Marked:
         tools = given_tools(conversation.tools, marked) or None

@@ -88,7 +88,7 @@ class _Proof:
     def _plain(self, conversation: Conversation) -> str:
         try:
             return self.reference.render(
-                messages=given_messages(conversation.messages, plain),
+                messages=given_messages(conversation.messages, plain, as_text=self.template.arguments_as_text),
                 tools=given_tools(conversation.tools, plain) or None,
                 add_generation_prompt=True,
                 range=Budget().range,
@@ -143,19 +143,33 @@ def _order(proof: _Proof) -> RoleOrder:
 
 
 def _tools(proof: _Proof) -> tuple[bool, str | None, bool, bool]:
-    """Whether tools are rendered; why not; whether text beside calls is; whether all calls of one message are."""
+    """Whether tools are rendered; why not; whether text beside calls is; whether all calls of one message are.
+
+    A call's arguments are an object to most templates, and text to some: the second is tried when the first fails.
+    """
+    found, fault = _renders_tools(proof)
+    if not found:
+        proof.template.arguments_as_text = True
+        found, second = _renders_tools(proof)
+        fault = second and fault
+    if not found:
+        return False, fault, False, False
+    return True, None, _shows(proof, called(BESIDE), BESIDE), _shows(proof, called(count=2), SECOND)
+
+
+def _renders_tools(proof: _Proof) -> tuple[bool, str | None]:
     shown: list[Marked] = []
+    offered = False
     for conversation in tool_probes():
         try:
-            shown.append(proof.rendered(conversation))
+            rendered = proof.rendered(conversation)
         except InvalidRequestError:
             continue
         except UnsupportedModelError as error:
-            return False, f"Tools can't be used with this model. {error}", False, False
-    words = (TOOL.name, FIRST, RESULT)
-    if not all(any(word in text for text in shown) for word in words):
-        return False, None, False, False
-    return True, None, _shows(proof, called(BESIDE), BESIDE), _shows(proof, called(count=2), SECOND)
+            return False, f"Tools can't be used with this model. {error}"
+        shown.append(rendered)
+        offered = offered or (len(conversation.messages) == 1 and TOOL.name in rendered)
+    return offered and all(any(word in text for text in shown) for word in (FIRST, RESULT)), None
 
 
 def _shows(proof: _Proof, conversation: list[Message], word: str) -> bool:
