@@ -58,6 +58,8 @@ def test_docs_need_nothing_from_elsewhere(shared: Live) -> None:
     page = shared.http.get("/docs").text
     for path in shared.http.get("/openapi.json").json()["paths"]:
         assert path in page
+    for name in ("ChatMessage", "FunctionDefinition", "structured_outputs", "strict_markers"):
+        assert name in page
     assert "<script" not in page
     assert "://" not in page
 

@@ -28,6 +28,35 @@ def _resolved(spec: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
+def _name(reference: str) -> str:
+    """What a described object is called, without the module that tells namesakes apart."""
+    return reference.rpartition("/")[2].rpartition("__")[2].lstrip("_")
+
+
+def _references(schema: Any) -> Iterator[str]:
+    """The objects that a schema speaks of, in order."""
+    if isinstance(schema, dict):
+        if "$ref" in schema:
+            yield str(schema["$ref"])
+        for value in schema.values():
+            yield from _references(value)
+    elif isinstance(schema, list):
+        for value in schema:
+            yield from _references(value)
+
+
+def _objects(spec: dict[str, Any], schema: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """The objects within a schema, and those within them, by reference."""
+    found: dict[str, dict[str, Any]] = {}
+    waiting = list(_references(schema))
+    while waiting:
+        reference = waiting.pop(0)
+        if reference not in found:
+            found[reference] = _resolved(spec, {"$ref": reference})
+            waiting += _references(found[reference])
+    return found
+
+
 def _type(schema: dict[str, Any]) -> str:
     """A short name of a field's type."""
     if "$ref" in schema:
@@ -50,10 +79,18 @@ def _fields(schema: dict[str, Any]) -> Iterator[str]:
         yield "<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"
 
 
-def _operation(spec: dict[str, Any], method: str, path: str, operation: dict[str, Any]) -> str:
-    rows = "".join(_fields(_schema(spec, operation)))
+def _table(schema: dict[str, Any]) -> str:
+    """An object's fields; nothing for one that has none."""
+    rows = "".join(_fields(schema))
     head = "<tr><th>Field</th><th>Type</th><th></th><th></th></tr>"
-    body = f"<table>{head}{rows}</table>" if rows else ""
+    return f"<table>{head}{rows}</table>" if rows else ""
+
+
+def _operation(spec: dict[str, Any], method: str, path: str, operation: dict[str, Any]) -> str:
+    schema = _schema(spec, operation)
+    body = _table(schema)
+    for reference, inner in _objects(spec, schema).items():
+        body += f"<h4>{escape(_name(reference))}</h4>{escape(inner.get('description', ''))}{_table(inner)}"
     text = escape(operation.get("description", ""))
     title = f'<span class="m">{method.upper()}</span> <code>{escape(path)}</code>'
     return f"<details><summary>{title} &mdash; {text}</summary>{body}</details>"

@@ -12,6 +12,9 @@ from forebay.api.openai_types import SamplingFields
 from forebay.api.parts import TextPart
 from forebay.api.wire import Items, Wire, at_most_keys
 
+Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
+Unserved = Annotated[Any, Field(description="Refused, unless it asks for nothing.")]
+
 
 def _known_role(role: object) -> object:
     """A sentence for the role that exists but has a successor."""
@@ -59,13 +62,13 @@ class TemplateKwargs(Wire):
     enable_thinking: bool | None = None
     thinking: bool | None = None
     """The same, as DeepSeek's templates call it."""
-    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
+    reasoning_effort: Effort | None = None
 
 
 class PromptFields(Wire):
     """What makes up a chat's prompt: chat completions and /tokenize have it in common."""
 
-    tools: Tools | None = None
+    tools: Annotated[Tools | None, Field(description="Functions that the model may call.")] = None
     chat_template_kwargs: TemplateKwargs | None = None
     continue_final_message: Annotated[
         bool | None,
@@ -84,23 +87,31 @@ class ChatRequest(PromptFields, SamplingFields):
     max_completion_tokens: Annotated[int | None, Field(ge=1, le=2**31)] = None
     logprobs: bool | None = None
     top_logprobs: Annotated[int | None, Field(ge=0, le=1024)] = None
-    tool_choice: AnyToolChoice | None = None
-    parallel_tool_calls: bool | None = None
-    response_format: ResponseFormat | None = None
-    structured_outputs: StructuredOutputs | None = None
-    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
+    tool_choice: Annotated[
+        AnyToolChoice | None, Field(description="none (tools are not shown to the model), auto, required, or a tool.")
+    ] = None
+    parallel_tool_calls: Annotated[
+        bool | None, Field(description="Whether an answer may have more than one call; true by default.")
+    ] = None
+    response_format: Annotated[
+        ResponseFormat | None, Field(description="What the text of the answer is held to while it is made.")
+    ] = None
+    structured_outputs: Annotated[StructuredOutputs | None, Field(description="The same as in vLLM.")] = None
+    reasoning_effort: Annotated[
+        Effort | None, Field(description="How much to reason; none switches it off where the model has a switch.")
+    ] = None
     metadata: Annotated[dict[str, str] | None, Field(max_length=16), at_most_keys(16)] = None
     safety_identifier: Annotated[str | None, Field(max_length=1024)] = None
     prompt_cache_key: Annotated[str | None, Field(max_length=1024)] = None
-    audio: Any = None
-    chat_template: Any = None
-    function_call: Any = None
-    functions: Any = None
-    modalities: Any = None
-    moderation: Any = None
-    prediction: Any = None
-    prompt_cache_options: Any = None
-    prompt_cache_retention: Any = None
-    store: Any = None
-    verbosity: Any = None
-    web_search_options: Any = None
+    audio: Unserved = None
+    chat_template: Unserved = None
+    function_call: Unserved = None
+    functions: Unserved = None
+    modalities: Unserved = None
+    moderation: Unserved = None
+    prediction: Unserved = None
+    prompt_cache_options: Unserved = None
+    prompt_cache_retention: Unserved = None
+    store: Unserved = None
+    verbosity: Unserved = None
+    web_search_options: Unserved = None
