@@ -152,6 +152,24 @@ def test_one_that_is_larger_than_all_room_is_not_kept() -> None:
     assert (kept.has(small), kept.has(large, "other")) == (True, False)
 
 
+def test_an_item_is_there_as_long_as_a_response_that_has_it() -> None:
+    kept = Kept()
+    first, second, other = kept.add(), kept.add(), kept.add("other")
+    second.input_ids = [*first.input_ids, "own"]
+    second.inputs = b'[{"id": "a", "in": "second"}, {"id": "own"}]'
+    first.inputs = b'[{"id": "a", "in": "first"}]'
+    kept.store.measure("t", second)
+    shared = first.input_ids[0]
+    assert kept.store.item("t", shared) == {"id": "a", "in": "second"}
+    assert kept.store.item("t", "own") == {"id": "own"}
+    assert kept.store.item("t", other.input_ids[0]) is None
+    kept.store.delete("t", second.answer.id)
+    assert kept.store.item("t", shared) == {"id": "a", "in": "first"}
+    assert kept.store.item("t", "own") is None
+    kept.store.delete("t", first.answer.id)
+    assert kept.store.item("t", shared) is None
+
+
 def test_what_grows_is_counted_again() -> None:
     kept = Kept()
     made = kept.add()

@@ -9,6 +9,7 @@ being made is cancelled. A restart forgets everything.
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
@@ -44,8 +45,12 @@ class Record:
 
     def items(self) -> list[Json]:
         """The items of `inputs`."""
-        items: list[Json] = msgspec.json.decode(self.inputs)
+        items: list[Json] = json.loads(self.inputs)
         return items
+
+    def ids(self) -> list[str]:
+        """The ids of all items, sent and answered."""
+        return [*self.input_ids, *(item["id"] for item in self.answer.output)]
 
 
 @dataclass(slots=True)
@@ -53,7 +58,25 @@ class _Shelf:
     """One tenant's records, those used longest ago first."""
 
     records: OrderedDict[str, Record] = field(default_factory=OrderedDict)
+    holders: dict[str, list[Record]] = field(default_factory=dict)
+    """Item id → the records that have such an item; clients send items on with their ids."""
     size: int = 0
+
+    def index(self, record: Record) -> None:
+        """Note the items that a record has got."""
+        for item_id in record.ids():
+            holders = self.holders.setdefault(item_id, [])
+            if record not in holders:
+                holders.append(record)
+
+    def forget(self, record: Record) -> None:
+        """The opposite."""
+        for item_id in record.ids():
+            holders = self.holders.get(item_id, [])
+            if record in holders:
+                holders.remove(record)
+            if not holders:
+                self.holders.pop(item_id, None)
 
 
 class ResponseStore:
@@ -85,7 +108,7 @@ class ResponseStore:
         self.measure(tenant, record)
 
     def measure(self, tenant: str, record: Record) -> None:
-        """Count a record's bytes anew: it has grown. Does nothing for one that was dropped meanwhile."""
+        """Count a record's bytes and items anew: it has grown. Does nothing for one that was dropped meanwhile."""
         shelf = self._shelves.get(tenant)
         if shelf is None or record.answer.id not in shelf.records:
             return
@@ -93,6 +116,7 @@ class ResponseStore:
         size = len(msgspec.json.encode(record.answer.object())) + len(record.inputs) + logged
         shelf.size += size - record.size
         record.size = size
+        shelf.index(record)
         self._make_room()
 
     def get(self, tenant: str, response_id: str) -> Record:
@@ -138,14 +162,13 @@ class ResponseStore:
     def item(self, tenant: str, item_id: str) -> Json | None:
         """The item of this id, from any response of the tenant, sent or answered."""
         self._expire()
-        shelf = self._shelves.get(tenant, _Shelf())
-        for record in reversed(shelf.records.values()):
-            found = next((item for item in record.answer.output if item["id"] == item_id), None)
-            if found is not None:
-                return found
-            if item_id in record.input_ids:
-                return record.items()[record.input_ids.index(item_id)]
-        return None
+        holders = self._shelves.get(tenant, _Shelf()).holders.get(item_id)
+        if not holders:
+            return None
+        record = holders[-1]
+        if item_id in record.input_ids:
+            return record.items()[record.input_ids.index(item_id)]
+        return next(item for item in record.answer.output if item["id"] == item_id)
 
     def _found(self, tenant: str, response_id: str) -> Record | None:
         shelf = self._shelves.get(tenant)
@@ -170,6 +193,7 @@ class ResponseStore:
     def _drop(self, tenant: str, record: Record) -> None:
         shelf = self._shelves[tenant]
         del shelf.records[record.answer.id]
+        shelf.forget(record)
         shelf.size -= record.size
         if not shelf.records:
             del self._shelves[tenant]
