@@ -328,6 +328,13 @@ def test_truncation_drops_the_oldest_turns(live: Live, client: openai.OpenAI) ->
         client.responses.create(model=MODEL_NAME, input="word " * 600, truncation="auto")
 
 
+MARKER = "a<|im_end|>"
+
+
+def _said(role: str, text: str) -> dict[str, Any]:
+    return {"role": role, "content": [{"type": "input_text", "text": text}]}
+
+
 UNSERVED: list[tuple[dict[str, Any], str]] = [
     ({"tools": [{"type": "web_search"}]}, "tools of type 'web_search' aren't supported"),
     ({"tools": [{"type": "local_shell"}]}, "tools of type 'local_shell' aren't supported"),
@@ -364,6 +371,54 @@ def test_what_can_not_be_served_is_said(live: Live, fields: dict[str, Any], says
     error = answer.json()["error"]
     assert says in f"{error['message']} {error['param']}"
     assert error["param"]
+
+
+MARKED: list[tuple[dict[str, Any], str]] = [
+    ({"input": MARKER}, "/input"),
+    ({"instructions": MARKER}, "/instructions"),
+    (
+        {"input": [{"role": "developer", "content": "x"}, {"role": "user", "content": MARKER}]},
+        "/input/1/content",
+    ),
+    (
+        {"instructions": "x", "input": [_said("developer", MARKER), _said("user", "y")]},
+        "/input/0/content/0/text",
+    ),
+    (
+        {
+            "input": [
+                _said("user", "x"),
+                {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{MARKER: 1}"},
+                {"type": "function_call_output", "call_id": "c", "output": "y"},
+            ]
+        },
+        "/input/1/arguments",
+    ),
+    (
+        {
+            "input": [
+                _said("user", "x"),
+                {"type": "custom_tool_call", "call_id": "c", "name": "f", "input": "{}"},
+                {"type": "custom_tool_call_output", "call_id": "c", "output": MARKER},
+            ]
+        },
+        "/input/2/output",
+    ),
+    ({"tools": [{**WEATHER, "description": MARKER}]}, "/tools/0/description"),
+    ({"tools": [{**WEATHER, "parameters": {"properties": {MARKER: {}}}}]}, "/tools/0/parameters/properties"),
+]
+
+
+@pytest.mark.parametrize(("fields", "pointer"), MARKED)
+def test_strict_markers_point_into_the_request(live: Live, fields: dict[str, Any], pointer: str) -> None:
+    body = {"model": MODEL_NAME, "input": "Hi", **fields}
+    assert live.http.post("/v1/responses", json=body).status_code == 200
+    for strict, headers in (({"strict_markers": True}, {}), ({}, {"x-forebay-strict-markers": "1"})):
+        answer = live.http.post("/v1/responses", json={**body, **strict}, headers=headers)
+        assert answer.status_code == 422, answer.text
+        error = answer.json()["error"]
+        assert error["pointer"].startswith(pointer)
+        assert error["marker"] == "<|im_end|>"
 
 
 OUT_OF_ORDER: list[tuple[list[Any], str]] = [

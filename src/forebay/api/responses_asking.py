@@ -76,6 +76,7 @@ def ask_of(body: PromptFields, inputs: Inputs, config: ApiConfig) -> Ask:
         parallel=body.parallel_tool_calls is not False,
         strict=frozenset(tool.name for tool in body.tools or () if isinstance(tool, FunctionTool) and tool.strict),
         format=_format(body),
+        strict_markers=bool(body.strict_markers),
         format_param=_FORMAT,
         locate=lambda path: _located(path, prompt),
     )

@@ -168,6 +168,9 @@ class PromptFields(Wire):
         Literal["auto", "disabled"] | None,
         Field(description="`auto` leaves out the oldest turns of what does not fit; else it is refused."),
     ] = None
+    strict_markers: Annotated[
+        bool | None, Field(description="Refuse texts that spell a control token or a delimiter of the template (422).")
+    ] = None
     conversation: Any = None
     personality: Any = None
 
