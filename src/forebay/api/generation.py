@@ -138,8 +138,7 @@ class Generation:
         self._observer.said(delta.events)
         choice.keep(delta)
         if delta.finish is not None:
-            cut = delta.finish.reason is EndReason.LENGTH
-            self._observer.finished(FinishReason.LENGTH if cut else FinishReason.STOP)
+            self._observer.finished(_FINISHED.get(delta.finish.reason, FinishReason.STOP))
         await sink(self, delta)
 
     def _delta(self, choice: _Choice, output: TokenOutput) -> Delta:
@@ -155,6 +154,10 @@ class Generation:
             events = merge([*events, *rest])
         logprobs = None if output.logprobs is None else output.logprobs[: len(ids)]
         return Delta(output.index, events, ids, logprobs, output.prompt_logprobs, finish)
+
+
+_FINISHED = {EndReason.LENGTH: FinishReason.LENGTH, EndReason.ERROR: FinishReason.ERROR}
+"""How the metrics count an end that is not a stop."""
 
 
 def _reader(

@@ -97,9 +97,8 @@ class ApiMetrics:
         self._answer_len = make("vllm:request_generation_tokens", "Tokens generated for one request.", _REQUEST_TOKENS)
         name, text = "vllm:request_success", "Answers that were completed, by reason."
         success = Counter(name, text, (*_LABELS, "finished_reason"), registry=self.registry)
-        self._success = {
-            reason: success.labels(*self._labels, reason.value) for reason in (FinishReason.STOP, FinishReason.LENGTH)
-        }
+        reasons = (FinishReason.STOP, FinishReason.LENGTH, FinishReason.ERROR)
+        self._success = {reason: success.labels(*self._labels, reason.value) for reason in reasons}
         self._cut = self._counter("forebay_requests_cut", "Generations ended early: hang-up, deadline or failure.")
 
     def _step_metrics(self) -> None:
@@ -145,7 +144,7 @@ class ApiMetrics:
         self._itl.observe(seconds)
 
     def choice_finished(self, reason: FinishReason) -> None:
-        """One choice ended with STOP or LENGTH."""
+        """One choice ended with STOP or LENGTH, or with ERROR because a call in it can't be read."""
         self._success[reason].inc()
 
     def generation_complete(self, timing: Timing) -> None:

@@ -45,6 +45,10 @@ _ENDS: Final = {
 }
 
 
+_SAID: Final = (TextDelta, ToolCallStart)
+"""What shows that reasoning is over."""
+
+
 @dataclass(frozen=True, slots=True)
 class Finish:
     """How a choice ended."""
@@ -128,33 +132,30 @@ class ParsedReader:
         """Take new tokens, one by one, so that what is read doesn't depend on how many a step brought."""
         reading = Reading()
         for token in token_ids:
-            if self._stops.found is not None:
-                break
             reading.tokens += 1
             reading.events += self._take(token)
+            if self._stops.found is not None:
+                break
         if self._stops.found is not None:
             reading.stopped = self._stopped(self._stops.found)
         return reading
 
     def _take(self, token: int) -> list[Event]:
         self._tokens += 1
-        before = self._parser.in_reasoning
+        reasons = self._parser.in_reasoning
         events = self._parser.push((token,))
-        reasons = before or self._parser.in_reasoning or any(isinstance(event, ReasoningDelta) for event in events)
-        self.reasoning_tokens += reasons
-        self._move_body(token, events, reasons=reasons)
-        self._said |= any(isinstance(event, TextDelta | ToolCallStart) for event in events)
-        return self._visible(events)
-
-    def _move_body(self, token: int, events: Sequence[Event], *, reasons: bool) -> None:
-        """Put the end of the body behind this token, if it is there."""
-        if self.body is None:
-            return
-        if reasons:
-            mixed = self._said or any(isinstance(event, TextDelta | ToolCallStart) for event in events)
-            self.body = None if mixed else self._tokens
-        elif 0 < self.body == self._tokens - 1 and self._is_blank(token):
+        said = False
+        for event in events:
+            said |= isinstance(event, _SAID)
+            reasons |= isinstance(event, ReasoningDelta)
+        if reasons or self._parser.in_reasoning:
+            self.reasoning_tokens += 1
+            if self.body is not None:
+                self.body = None if self._said or said else self._tokens
+        elif self.body and self.body == self._tokens - 1 and self._is_blank(token):
             self.body = self._tokens
+        self._said |= said
+        return self._visible(events)
 
     def finish(self, reason: FinishReason, last: int | None) -> tuple[list[Event], Finish]:
         """What was held back; it may complete a stop string."""
@@ -167,8 +168,12 @@ class ParsedReader:
     def _stopped(self, string: str) -> Finish:
         return Finish(EndReason.TOOL_CALLS if self._calls else EndReason.STOP, string)
 
-    def _visible(self, events: Iterable[Event]) -> list[Event]:
+    def _visible(self, events: list[Event]) -> list[Event]:
         """The events up to a stop string; text that may become one is held back, though never across other events."""
+        if not self._stops.any:
+            for event in events:
+                self._calls += isinstance(event, ToolCallStart)
+            return events
         shown: list[Event] = []
         for event in events:
             if self._stops.found is not None:
