@@ -8,15 +8,18 @@ token that crosses a border counts as text, never as the template's. Kept ids of
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable, Sequence
 from typing import Final
 
 from forebay.core.prompt import Origin, Prompt, Span
 from forebay.recipe.delimiters import Delimiters
 from forebay.recipe.pieces import Kept, Piece, Text, Words
+from forebay.recipe.run_cache import Encoded, RunCache
+from forebay.recipe.swallowed import without_swallowed
 from forebay.recipe.vocabulary import Prefix, Vocabulary
 
-_CACHED_WORDS: Final = 1024
+_KNOWN_WORDS: Final = 1024
 _STARTS: Final = ("What", "a", "1", "(", "\u00e9", "\u4e00", '"', "#")
 
 
@@ -26,7 +29,7 @@ class PromptEncoder:
     def __init__(self, vocabulary: Vocabulary, delimiters: Delimiters | None = None) -> None:
         self._vocabulary = vocabulary
         self._delimiters = delimiters or Delimiters(vocabulary, ())
-        self._words: dict[tuple[str, bool], list[int]] = {}
+        self._cache = RunCache()
         self._closing: dict[str, bool] = {}
 
     def encode(self, pieces: Iterable[Piece]) -> Prompt:
@@ -34,7 +37,7 @@ class PromptEncoder:
         build = _Builder()
         run: list[Words | Text] = []
         behind_text = False
-        for piece in pieces:
+        for piece in without_swallowed(pieces, self._vocabulary):
             if isinstance(piece, Words | Text):
                 run.append(piece)
                 continue
@@ -51,10 +54,8 @@ class PromptEncoder:
     def _add_run(self, build: _Builder, run: Sequence[Words | Text], behind_text: bool) -> None:
         continued = behind_text or (bool(build.ids) and self._vocabulary.prefix is Prefix.START)
         for group in self._groups(run):
-            if len(group) == 1:
-                self._add_one(build, group[0], continued)
-            else:
-                self._add_mixed(build, group, continued)
+            for ids, origin in self._encoded(group, continued):
+                build.add(ids, origin)
             continued = True
 
     def _groups(self, run: Sequence[Words | Text]) -> list[list[Words | Text]]:
@@ -82,30 +83,38 @@ class PromptEncoder:
             plain = self._vocabulary.plain_ids
             alone = plain(piece.text)
             known = all(plain(piece.text + start) == alone + plain(start) for start in _STARTS)
-            if len(self._closing) < _CACHED_WORDS:
+            if len(self._closing) < _KNOWN_WORDS:
                 self._closing[piece.text] = known
         return known
 
-    def _add_one(self, build: _Builder, piece: Words | Text, continued: bool) -> None:
-        if isinstance(piece, Text):
-            build.add(self._vocabulary.plain_ids(piece.text, continued=continued), piece.origin)
-            return
-        key = (piece.text, continued)
-        ids = self._words.get(key)
-        if ids is None:
-            ids = self._vocabulary.plain_ids(piece.text, continued=continued)
-            if len(self._words) < _CACHED_WORDS:
-                self._words[key] = ids
-        build.add(ids, Origin.TEMPLATE)
+    def _encoded(self, group: list[Words | Text], continued: bool) -> Encoded:
+        """The ids of pieces that are encoded together, from the cache where it has them."""
+        key = (continued, *group)
+        known = self._cache.get(key)
+        if known is None:
+            known = self._mixed(group, continued) if len(group) > 1 else self._single(group[0], continued)
+            self._cache.put(key, known, sum(len(piece.text) for piece in group))
+        return known
 
-    def _add_mixed(self, build: _Builder, group: list[Words | Text], continued: bool) -> None:
-        ids, offsets = self._vocabulary.plain_encoding("".join(piece.text for piece in group), continued=continued)
+    def _single(self, piece: Words | Text, continued: bool) -> Encoded:
+        ids = self._vocabulary.plain_ids(piece.text, continued=continued)
+        return [(array("I", ids), piece.origin if isinstance(piece, Text) else Origin.TEMPLATE)]
+
+    def _mixed(self, group: list[Words | Text], continued: bool) -> Encoded:
         borders = _borders(group)
-        at = 0
-        for token, (start, end) in zip(ids, offsets, strict=True):
-            while at < len(borders) - 1 and borders[at][0] <= start:
-                at += 1
-            build.add([token], _origin(borders, at, end))
+        text = "".join(piece.text for piece in group)
+        run = self._vocabulary.plain_run(text, continued=continued)
+        encoded: Encoded = []
+        done = 0
+        for end, origin in borders[:-1]:
+            before, behind = run.around(end)
+            if before > done:
+                encoded.append((array("I", run.ids[done:before]), origin))
+            for token in range(max(before, done), behind):
+                encoded.append((array("I", run.ids[token : token + 1]), _origin(borders, *run.characters(token))))
+            done = max(done, behind)
+        encoded.append((array("I", run.ids[done:]), borders[-1][1]))
+        return encoded
 
 
 def _borders(group: list[Words | Text]) -> list[tuple[int, Origin]]:
@@ -118,9 +127,9 @@ def _borders(group: list[Words | Text]) -> list[tuple[int, Origin]]:
     return borders
 
 
-def _origin(borders: list[tuple[int, Origin]], at: int, end: int) -> Origin:
-    """The origin of a token that begins in piece `at` and ends before character `end`: the first text that it
-    touches."""
+def _origin(borders: list[tuple[int, Origin]], start: int, end: int) -> Origin:
+    """The origin of a token of the characters [start, end): the first text that it touches."""
+    at = next((place for place, border in enumerate(borders) if border[0] > start), len(borders) - 1)
     while borders[at][1] is Origin.TEMPLATE and borders[at][0] < end and at < len(borders) - 1:
         at += 1
     return borders[at][1]

@@ -63,6 +63,10 @@ class TokenizerParts:
     chat_template: str | None
     named: Mapping[str, str] = field(default_factory=dict)
     """The spellings that templates know as `bos_token`, `eos_token` and so on."""
+    swallows_before: frozenset[int] = frozenset()
+    """Control tokens that take white space off the text before them."""
+    swallows_behind: frozenset[int] = frozenset()
+    """The same for the text behind them."""
     reference: Reference | None = None
     """For a model without a chat template whose maker's library says how conversations are encoded."""
 
@@ -79,6 +83,8 @@ class Vocabulary:
         self.size = parts.size
         self.control = parts.control
         self.control_ids: frozenset[int] = frozenset(parts.control.values())
+        self.swallows_before = parts.swallows_before
+        self.swallows_behind = parts.swallows_behind
         self.bos_id = parts.bos_id
         self.adds_bos = parts.adds_bos and parts.bos_id is not None
         self._spelling_of = {token_id: spelling for spelling, token_id in parts.control.items()}
@@ -89,17 +95,24 @@ class Vocabulary:
 
         Raises InvalidRequestError for text that is no Unicode, or that the tokenizer would turn into a control token.
         """
-        return self._checked(self._encoded(text, continued).ids)
+        return self._checked(self._encoded(text, continued, places=False).ids)
 
     def plain_encoding(self, text: str, *, continued: bool = False) -> tuple[list[int], list[tuple[int, int]]]:
         """Like `plain_ids`, with the characters [start, end) of the text that each token stands for."""
         encoding = self._encoded(text, continued)
         return self._checked(encoding.ids), encoding.offsets
 
-    def _encoded(self, text: str, continued: bool) -> Encoding:
+    def plain_run(self, text: str, *, continued: bool = False) -> EncodedRun:
+        """Like `plain_encoding`, for a long text of which only some places matter."""
+        encoding = self._encoded(text, continued)
+        return EncodedRun(self._checked(encoding.ids), encoding, len(text))
+
+    def _encoded(self, text: str, continued: bool, *, places: bool = True) -> Encoding:
         tokenizer = self._continued if continued else self._plain
         try:
-            return tokenizer.encode(text, add_special_tokens=False)
+            if places:
+                return tokenizer.encode(text, add_special_tokens=False)
+            return tokenizer.encode_batch_fast([text], add_special_tokens=False)[0]
         except TypeError as error:  # the library's way to refuse a string that has no UTF-8
             raise InvalidRequestError("The text holds a lone surrogate, which is not a character.") from error
 
@@ -140,6 +153,35 @@ class Vocabulary:
                 f"{self._spelling_of[leaked]!r}, so the text can't be served safely."
             )
         return ids
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedRun:
+    """Ids, and which characters some of them stand for."""
+
+    ids: list[int]
+    encoding: Encoding
+    length: int
+    """Of the text, in characters."""
+
+    def around(self, place: int) -> tuple[int, int]:
+        """(before, behind): ids[:before] end at or before this character, ids[behind:] begin at or behind it, and those
+        between cross it."""
+        # A normaliser may drop characters, which then belong to no token.
+        tokens = (self.encoding.char_to_token(at) for at in range(place, self.length))
+        token = next((each for each in tokens if each is not None), None)
+        behind = len(self.ids) if token is None else token
+        before = behind
+        while before > 0 and self.characters(before - 1)[1] > place:
+            before -= 1
+        while behind < len(self.ids) and self.characters(behind)[0] < place:
+            behind += 1
+        return before, behind
+
+    def characters(self, token: int) -> tuple[int, int]:
+        """The characters [start, end) of one token."""
+        found = self.encoding.token_to_chars(token)
+        return (0, 0) if found is None else found
 
 
 def _gpt2_alphabet() -> dict[str, int]:
