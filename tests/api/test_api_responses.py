@@ -388,7 +388,7 @@ MARKED: list[tuple[dict[str, Any], str]] = [
         {
             "input": [
                 _said("user", "x"),
-                {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{MARKER: 1}"},
+                {"type": "function_call", "call_id": "c", "name": "f", "arguments": '{"a<|im_end|>": 1}'},
                 {"type": "function_call_output", "call_id": "c", "output": "y"},
             ]
         },
