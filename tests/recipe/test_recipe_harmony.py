@@ -21,7 +21,7 @@ from tests.recipe.harmony_models import (
     tiny_recipe,
 )
 
-from forebay.core.errors import ConversationError, InvalidRequestError
+from forebay.core.errors import ConversationError
 from forebay.core.prompt import Origin
 from forebay.core.request import FinishReason
 from forebay.recipe import Conversation, Message, Recipe
@@ -119,10 +119,9 @@ def test_a_later_system_message(published: Recipe, unpublished: Recipe) -> None:
     assert "<|start|>developer<|message|># Instructions\n\nS<|end|>" in spelled(unpublished, conversation)
 
 
-def test_reasoning_cannot_be_switched_off(unpublished: Recipe) -> None:
-    with pytest.raises(InvalidRequestError, match="always reasons") as caught:
-        spelled(unpublished, talk(("user", "Hi"), thinking=False))
-    assert caught.value.param == "thinking"
+def test_a_model_that_shall_not_reason_is_asked_to_do_so_least(unpublished: Recipe) -> None:
+    assert not unpublished.knows_thinking
+    assert "\n\nReasoning: low\n\n" in spelled(unpublished, talk(("user", "Hi"), thinking=False))
 
 
 def test_effort_levels(unpublished: Recipe) -> None:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import ClassVar, Final
 
-from forebay.core.errors import ConversationError, InvalidRequestError
+from forebay.core.errors import ConversationError
 from forebay.core.prompt import Origin
 from forebay.recipe.conversation import Conversation, Effort, Message, ToolCall
 from forebay.recipe.pieces import Control, Kept, Piece, Text, Words
@@ -47,8 +47,6 @@ class Harmony:
     published: bool = False
     """Spell as the published template does."""
     name: ClassVar[str] = "harmony"
-    knows_thinking: ClassVar[bool] = True
-    """It always reasons."""
     delimiters: ClassVar[tuple[str, ...]] = (_OPENING, _CLOSING)
 
     @classmethod
@@ -62,11 +60,8 @@ class Harmony:
     def pieces(self, conversation: Conversation, *, continue_final: bool = False) -> Iterator[Piece]:
         """The conversation, and the head of the assistant's turn; with `continue_final` its last message stays open.
 
-        Raises ConversationError for a system message where the published template has no place for it, and
-        InvalidRequestError when the model shall not reason.
+        Raises ConversationError for a system message where the published template has no place for it.
         """
-        if conversation.thinking is False:
-            raise InvalidRequestError("This model always reasons; ask for less with the effort.", "thinking")
         messages = conversation.messages
         yield from self._said("system", self._system(conversation))
         first = messages[0] if messages[0].role == "system" else None
@@ -92,7 +87,7 @@ class Harmony:
     def _system(self, conversation: Conversation) -> Iterator[Piece]:
         yield Words(
             "You are ChatGPT, a large language model trained by OpenAI.\nKnowledge cutoff: 2024-06\n"
-            f"Current date: {self.now():%Y-%m-%d}\n\nReasoning: {_effort(conversation.effort)}\n\n"
+            f"Current date: {self.now():%Y-%m-%d}\n\nReasoning: {_effort(conversation)}\n\n"
             "# Valid channels: analysis, commentary, final. Channel must be included for every message."
         )
         if conversation.tools:
@@ -205,8 +200,11 @@ class Harmony:
         yield Control(self.end)
 
 
-def _effort(effort: Effort | None) -> str:
-    return "medium" if effort is None else _EFFORTS.get(effort, "medium")
+def _effort(conversation: Conversation) -> str:
+    """The model always reasons; one that shall not is asked to do so least."""
+    if conversation.effort is None:
+        return "low" if conversation.thinking is False else "medium"
+    return _EFFORTS.get(conversation.effort, "medium")
 
 
 def _is_final(message: Message) -> bool:
