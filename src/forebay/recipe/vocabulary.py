@@ -16,6 +16,9 @@ from tokenizers import Encoding, Tokenizer
 from forebay.core.errors import InvalidRequestError
 from forebay.recipe.conversation import Conversation
 
+_LONG: Final = 4096
+"""From this many characters on it pays to have the library leave out the places of tokens, for which it takes the text
+through its threads."""
 Reference = Callable[[Conversation, bool], Sequence[int] | None]
 """What a library of the model's maker encodes: a conversation, and whether its last message is continued, to ids; None
 for a conversation that it refuses."""
@@ -110,7 +113,7 @@ class Vocabulary:
     def _encoded(self, text: str, continued: bool, *, places: bool = True) -> Encoding:
         tokenizer = self._continued if continued else self._plain
         try:
-            if places:
+            if places or len(text) < _LONG:
                 return tokenizer.encode(text, add_special_tokens=False)
             return tokenizer.encode_batch_fast([text], add_special_tokens=False)[0]
         except TypeError as error:  # the library's way to refuse a string that has no UTF-8
