@@ -9,6 +9,7 @@ from typing import Any
 import anthropic
 import pytest
 from anthropic.types import Message, TextBlock, ThinkingBlock, ToolUseBlock
+from pydantic import BaseModel
 from tests.api.live import Live, events
 from tests.api.thinking_recipe import ScriptRouter, ThinkingRecipe, script_router, thinking_recipe
 
@@ -293,6 +294,36 @@ def test_no_tokens_at_all_only_read_the_prompt(client: anthropic.Anthropic, rout
     message = either(client, stream=stream, max_tokens=0)
     assert (message.content, message.stop_reason, message.usage.output_tokens) == ([], "max_tokens", 0)
     assert router.requests[-1].sampling.max_tokens == 1
+
+
+class Weather(BaseModel):
+    city: str
+    degrees: float
+
+
+def test_a_parsed_answer(client: anthropic.Anthropic, router: ScriptRouter) -> None:
+    router.say('{"city": "Ulm", "degrees": 1.5}')
+    parsed = client.messages.parse(model="smollm2", max_tokens=50, messages=ASK, output_format=Weather)
+    assert parsed.parsed_output == Weather(city="Ulm", degrees=1.5)
+
+
+@anthropic.beta_tool
+def weather(place: str) -> str:
+    """Of a place."""
+    return f"18 degrees in {place}"
+
+
+def test_the_clients_own_tool_loop(client: anthropic.Anthropic, router: ScriptRouter) -> None:
+    call = '<tool_call>\n{"name": "weather", "arguments": {"place": "Ulm"}}\n</tool_call>'
+    router.say(f"<think>\nI look.\n</think>\n\n{call}\n{call}", call, "It is 18.")
+    loop = client.beta.messages.tool_runner(
+        model="smollm2", max_tokens=200, messages=ASK, tools=[weather], thinking=ADAPTIVE
+    )
+    assert [message.stop_reason for message in loop] == ["tool_use", "tool_use", "end_turn"]
+    first, second, third = [request.prompt_ids for request in router.requests]
+    assert second[: len(first) + len(router.said[0])] == first + router.said[0]
+    assert third[: len(second) + len(router.said[1])] == second + router.said[1]
+    assert thinking_recipe().decode(third).count("18 degrees in Ulm") == 3
 
 
 def test_effort_changes_nothing_where_thinking_is_off(client: anthropic.Anthropic, router: ScriptRouter) -> None:

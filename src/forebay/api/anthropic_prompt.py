@@ -10,6 +10,7 @@ from forebay.api.anthropic_conversation import AnyBlock, Turn, in_request, turns
 from forebay.api.anthropic_tools import choice_of, specs_of
 from forebay.api.anthropic_types import PromptFields, ThinkingAdaptive, ThinkingEnabled
 from forebay.api.asking import Ask, Path
+from forebay.api.errors import FaultError, Kind
 from forebay.api.grammars import schema_grammar
 from forebay.api.ports import RecipePort
 from forebay.core.errors import InvalidRequestError
@@ -21,6 +22,7 @@ from forebay.recipe.parsers import ToolFormat
 
 def ask_of(body: PromptFields, recipe: RecipePort) -> Ask:
     """What a request asks. Raises InvalidRequestError for what can't be asked together, or not of this model."""
+    _refuse_thread(body)
     turns = turns_of(body)
     thinking, budget = _thinking(body, recipe)
     prefilled = turns[-1].role == "assistant"
@@ -46,6 +48,14 @@ def ask_of(body: PromptFields, recipe: RecipePort) -> Ask:
         format_param=form_param,
         locate=lambda path: _located(path, turns),
     )
+
+
+def _refuse_thread(body: PromptFields) -> None:
+    """Raise FaultError for a conversation that the server shall hold; the SDK's tool runner asks for that by itself and
+    goes on without when it reads this code."""
+    if body.thread is not None:
+        text = "This server holds no threads. Send the whole conversation, without 'thread'."
+        raise FaultError(Kind.INVALID, text, "thread", {"error_code": "thread_unsupported_request"})
 
 
 def _located(path: Path, turns: list[Turn]) -> Path:

@@ -143,6 +143,7 @@ class PromptFields(Wire):
     ] = None
     mcp_servers: Any = None
     speed: Any = None
+    thread: Any = None
     user_profile_id: Any = None
     workspace_id: Any = None
 

@@ -74,14 +74,18 @@ class Fault:
     place: Mapping[str, str | int] = field(default_factory=dict)
     """Of a conversation that can't be served: `pointer` (JSON pointer), and for a marker `offset` (characters) and
     `marker`; further fields of the error's object in every protocol."""
+    details: Mapping[str, Any] | None = None
+    """What Anthropic's clients read of some errors, to act on it."""
 
 
 class FaultError(ForebayError):
     """Raised by the API's own layers; carries its fault."""
 
-    def __init__(self, kind: Kind, message: str, param: str | None = None) -> None:
+    def __init__(
+        self, kind: Kind, message: str, param: str | None = None, details: Mapping[str, Any] | None = None
+    ) -> None:
         super().__init__(message)
-        self.fault = Fault(kind, message, param)
+        self.fault = Fault(kind, message, param, details=details)
 
 
 _BY_STATUS = {404: Kind.NOT_FOUND, 405: Kind.METHOD, 413: Kind.BODY_SIZE}
@@ -129,8 +133,10 @@ def anthropic_error(fault: Fault) -> dict[str, Any]:
     # This shape has no field for the place, which Anthropic puts before the sentence.
     named = fault.param is None or fault.param in fault.message
     message = fault.message if named else f"{fault.param}: {fault.message}"
-    error = {"type": fault.kind.value.anthropic_type, "message": message}
-    return {"type": "error", "error": {**error, **fault.place}, "request_id": current_request_id.get()}
+    error: dict[str, Any] = {"type": fault.kind.value.anthropic_type, "message": message, **fault.place}
+    if fault.details is not None:
+        error["details"] = dict(fault.details)
+    return {"type": "error", "error": error, "request_id": current_request_id.get()}
 
 
 def is_anthropic(path: str) -> bool:
