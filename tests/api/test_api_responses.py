@@ -225,6 +225,17 @@ def test_what_is_not_to_be_stored_is_not(live: Live, client: openai.OpenAI) -> N
         client.responses.retrieve(made.id)
 
 
+def test_operators_see_how_many_are_kept() -> None:
+    with serving(ApiConfig(stored_responses=2)) as live, client_of(live) as client:
+        for _ in range(3):
+            client.responses.create(model=MODEL_NAME, input="Hi")
+        metrics = live.http.get("/metrics").text.splitlines()
+    assert "forebay_stored_responses 2.0" in metrics
+    assert "forebay_stored_responses_given_up_total 1.0" in metrics
+    size = next(line for line in metrics if line.startswith("forebay_stored_responses_bytes "))
+    assert float(size.rpartition(" ")[2]) > 1000
+
+
 def test_a_stream_is_kept_when_its_last_event_comes(live: Live, client: openai.OpenAI) -> None:
     events = streamed(live, input="Hi")
     kept = client.responses.retrieve(events[-1]["response"]["id"])

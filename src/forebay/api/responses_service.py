@@ -122,6 +122,7 @@ class ResponsesService:
         record, tenant, config = work.record, identity.tenant, self.service.config
         if record is None:
             raise RuntimeError("a response in the background is always stored")
+        self.jobs.check()  # others may have begun while this one was prepared
         record.log = EventLog() if body.stream else None
         self.store.add(tenant, record)
         now = json_response(work.answer.object())
