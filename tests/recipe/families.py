@@ -51,6 +51,8 @@ class Spec:
     content: Sequence[str] = ()
     """Added tokens that are ordinary text."""
     sentencepiece: bool = False
+    swallowing: Sequence[str] = ()
+    """Control tokens that take white space off the text behind them."""
 
 
 @dataclass(frozen=True)
@@ -227,6 +229,8 @@ def _without_added(tokenizer: Tokenizer) -> Tokenizer:
 
 
 def _with_added(tokenizer: Tokenizer, spec: Spec) -> Tokenizer:
-    tokenizer.add_special_tokens([AddedToken(text, normalized=False, special=True) for text in spec.tokens])
+    tokenizer.add_special_tokens(
+        [AddedToken(text, normalized=False, special=True, rstrip=text in spec.swallowing) for text in spec.tokens]
+    )
     tokenizer.add_tokens([AddedToken(text, normalized=False) for text in spec.unspecial])
     return tokenizer

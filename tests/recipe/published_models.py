@@ -53,7 +53,10 @@ _QWEN3: Final = Spec(
     unspecial=(*_CALLS, "<tool_response>", "</tool_response>", "<think>", "</think>"),
 )
 _PHI3: Final = Spec(
-    ("<|endoftext|>", "<|user|>", "<|assistant|>", "<|system|>", "<|end|>"), "", {"eos_token": "<|end|>"}
+    ("<|endoftext|>", "<|user|>", "<|assistant|>", "<|system|>", "<|end|>"),
+    "",
+    {"eos_token": "<|end|>"},
+    swallowing=("<|user|>", "<|assistant|>", "<|system|>", "<|end|>"),
 )
 _PHI4: Final = Spec(("<|endoftext|>", "<|im_start|>", "<|im_sep|>", "<|im_end|>"), "", {"eos_token": "<|im_end|>"})
 

@@ -20,7 +20,7 @@ from tests.recipe.published_models import (
 )
 
 from forebay.core.errors import InvalidRequestError
-from forebay.recipe import Recipe
+from forebay.recipe import Conversation, Message, Recipe
 
 
 @pytest.fixture(scope="module")
@@ -69,3 +69,29 @@ def test_tools_are_refused_where_the_template_has_none(recipes: dict[str, Recipe
     for name in ("offered", "called"):
         with pytest.raises(InvalidRequestError, match="tools"):
             recipes[model.origin].encode_chat(talks(with_tools)[name])
+
+
+def test_white_space_beside_a_token_is_swallowed_as_by_transformers(
+    folders: dict[str, Path], recipes: dict[str, Recipe]
+) -> None:
+    """Phi-3's tokens take the line break behind them, and whatever a text begins with."""
+    model = next(model for model in MODELS if model.expected == "phi3")
+    recipe = recipes[model.origin]
+    for text in ("Hi", "\n Hi \n", " ", "", "\n\n"):
+        conversation = Conversation([Message("system", text), Message("user", text)])
+        ids = recipe.encode_chat(conversation).ids
+        assert ids == official_ids(model, folders[model.origin] / "tokenizer.json", conversation), text
+    assert recipe.plain_ids("\n")[0] not in recipe.encode_chat(Conversation([Message("user", "Hi")])).ids
+
+
+def test_white_space_before_a_token_is_swallowed(tmp_path: Path) -> None:
+    model = next(model for model in MODELS if model.expected == "phi4")
+    folder = folder_of(model, tmp_path)
+    tokenizer = json.loads((folder / "tokenizer.json").read_text())
+    for token in tokenizer["added_tokens"]:
+        token["lstrip"] = token["content"] == "<|im_end|>"
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+    recipe = recipe_of(folder)
+    for text in (" Hi \n", " ", "Hi"):
+        conversation = Conversation([Message("user", text), Message("assistant", text), Message("user", "a")])
+        assert recipe.encode_chat(conversation).ids == official_ids(model, folder / "tokenizer.json", conversation)

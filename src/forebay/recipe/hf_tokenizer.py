@@ -53,6 +53,8 @@ def hf_parts(folder: Path) -> TokenizerParts:
         stop_ids=stop_ids,
         chat_template=template,
         named=named,
+        swallows_before=frozenset(token_id for token_id, token in added.items() if token.lstrip),
+        swallows_behind=frozenset(token_id for token_id, token in added.items() if token.rstrip),
     )
 
 

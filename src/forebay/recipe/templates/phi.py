@@ -40,6 +40,8 @@ class Phi3:
         refuse_tools(conversation)
         messages = conversation.messages
         for at, message in enumerate(messages):
+            if message.role == "system" and not message.content:
+                continue  # the published templates leave it out
             yield from self._head(message.role)
             yield from _text(message)
             if not (continue_final and at == len(messages) - 1):
