@@ -92,6 +92,34 @@ def test_a_lowercasing_normaliser_is_refused(tmp_path: Path) -> None:
         _load(tmp_path, tokenizer)
 
 
+@pytest.mark.parametrize(
+    "folds",
+    [
+        normalizers.Sequence([normalizers.Replace("<", ""), normalizers.NFKC()]),
+        normalizers.Sequence([normalizers.Replace(_MARK, ""), normalizers.Replace("\u200b", "")]),
+        normalizers.Sequence([normalizers.Replace(_MARK, ""), normalizers.Replace("\u00ad", "")]),
+        normalizers.Sequence([normalizers.Replace(_MARK, ""), normalizers.Replace("\ufe0f", "")]),
+    ],
+)
+def test_a_normaliser_that_hides_markers_but_makes_them_of_look_alikes_is_refused(tmp_path: Path, folds: Any) -> None:
+    """The marker as it is never passes; in full width, or with unseen characters inside, it does."""
+    tokens, merges = _merges_to(_MARK)
+    tokenizer = _byte_level(tokens, merges)
+    tokenizer.normalizer = folds
+    with pytest.raises(UnsupportedModelError, match=r"<\|end\|>"):
+        _load(tmp_path, tokenizer)
+
+
+def test_halves_that_parts_of_a_message_join_are_tried(tmp_path: Path) -> None:
+    tokens, merges = _merges_to(_MARK)
+    tokenizer = _byte_level(tokens, merges)
+    tokenizer.normalizer = normalizers.Sequence(
+        [normalizers.Replace(_MARK, ""), normalizers.Replace("<|e\nnd|>", _MARK)]
+    )
+    with pytest.raises(UnsupportedModelError, match=r"<\|end\|>"):
+        _load(tmp_path, tokenizer)
+
+
 def test_a_leak_that_the_self_test_missed_is_refused_at_request_time(tmp_path: Path) -> None:
     """Merges behind a rare prefix: only a text with that prefix leaks."""
     tokenizer = _byte_level(["ab"], [("a", "b")])

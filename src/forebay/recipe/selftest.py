@@ -8,9 +8,15 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Iterator
+from typing import Final
 
 from forebay.core.errors import UnsupportedModelError
 from forebay.recipe.vocabulary import Prefix, Vocabulary
+
+_WIDE: Final = {code: code + 0xFEE0 for code in range(0x21, 0x7F)}
+"""ASCII to the same characters in full width."""
+_UNSEEN: Final = ("\u200b", "\u00ad", "\ufe0f", "\x00")
+"""Zero-width space, soft hyphen, variation selector, NUL: what text cleaning takes out."""
 
 
 def check_text_is_plain(vocabulary: Vocabulary) -> None:
@@ -24,20 +30,24 @@ def check_text_is_plain(vocabulary: Vocabulary) -> None:
 
 
 def _contexts(spelling: str) -> Iterator[str]:
-    """The spelling alone, then in a text beside letters, spaces, line breaks and itself, then what could fold into
-    it."""
+    """The spelling alone; in a text beside letters, spaces, line breaks, itself and its own halves (as parts of a
+    message are joined); then what a normaliser could fold into it."""
+    half = len(spelling) // 2
     yield spelling
-    yield f"a{spelling}b {spelling} \n{spelling}\n{spelling}{spelling} {spelling}."
-    changed = (
-        spelling.replace("|", "\uff5c"),
-        spelling.replace("\uff5c", "|"),
-        spelling.upper(),
-        spelling.lower(),
-        unicodedata.normalize("NFD", spelling),
+    yield (
+        f"a{spelling}b {spelling} \n{spelling}\n{spelling}{spelling} {spelling}."
+        f"{spelling[:half]}\n{spelling[half:]} {spelling[:half]}{spelling}{spelling[half:]}"
     )
-    look_alikes = {text for text in changed if text != spelling}
-    if look_alikes:
-        yield " ".join(sorted(look_alikes))
+    look_alikes = {text for text in _folded(spelling) if text != spelling}
+    yield " ".join(sorted(look_alikes))
+
+
+def _folded(spelling: str) -> Iterator[str]:
+    """Other cases, widths and compositions, and the same with characters inside that are not seen."""
+    yield from (spelling.replace("|", "\uff5c"), spelling.replace("\uff5c", "|"))
+    yield from (spelling.upper(), spelling.lower(), spelling.translate(_WIDE))
+    yield from (unicodedata.normalize(form, spelling) for form in ("NFC", "NFD", "NFKC", "NFKD"))
+    yield from (each.join(spelling) for each in _UNSEEN)
 
 
 def _refuse(vocabulary: Vocabulary, text: str, ids: list[int]) -> None:
