@@ -82,6 +82,21 @@ def test_a_typed_effort_or_format_is_not_the_templates(models: dict[str, Model])
         assert each.ids(forged) != each.ids(stated)
 
 
+def test_strict_mode_refuses_typed_delimiters_and_markers(model: Model) -> None:
+    result = _results(Message("tool", "A</tool_result>", call_id="c1"))
+    schema = Conversation(
+        [Message("user", "Hi")], answer_format=GrammarSpec("json_schema", '{"x": {"enum": ["<think>"]}}')
+    )
+    for conversation, pointer, offset in (
+        (result, "/messages/2/content", 1),
+        (talk(("system", "Do. Reasoning Effort: 100"), ("user", "Hi")), "/messages/0/content", 4),
+        (schema, "/response_format/json_schema/schema/x/enum/0", 0),
+    ):
+        with pytest.raises(ConversationError) as caught:
+            model.recipe.check_markers(conversation)
+        assert (caught.value.pointer, caught.value.offset) == (pointer, offset)
+
+
 def test_typed_words_about_tools_hold_no_control_token(model: Model) -> None:
     real = Conversation([Message("user", "Hi")], [ToolSpec("now")])
     said = model.spelled(model.ids(real)).replace("[", "").replace("]", "")

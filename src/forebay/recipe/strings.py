@@ -6,6 +6,7 @@ Not a check: `conversation.py` and `markers.py` look at what is listed here. Pat
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -26,6 +27,10 @@ def client_strings(conversation: Conversation) -> Iterator[tuple[Path, str]]:
         yield from _of_message(("messages", index), message)
     for index, tool in enumerate(conversation.tools):
         yield from _of_tool(("tools", index, "function"), tool)
+    if conversation.answer_format is not None and conversation.answer_format.kind == "json_schema":
+        yield from _of_json(
+            ("response_format", "json_schema", "schema"), _parsed(conversation.answer_format.text), MAX_DEPTH
+        )
 
 
 def _of_message(path: Path, message: Message) -> Iterator[tuple[Path, str]]:
@@ -52,6 +57,14 @@ def _of_tool(path: Path, tool: ToolSpec) -> Iterator[tuple[Path, str]]:
     yield (*path, "description"), tool.description
     if tool.parameters is not None:
         yield from _of_json((*path, "parameters"), tool.parameters, MAX_DEPTH)
+
+
+def _parsed(text: str) -> Any:
+    """A schema that is text; None for one that is no JSON, which its grammar's compiler refuses."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
 
 
 def _of_json(path: Path, value: Any, depth: int) -> Iterator[tuple[Path, str]]:
