@@ -52,8 +52,8 @@ class FakeRouter:
     """Made in the server's loop; setting it ends the silence."""
 
     def reset(self, **fields: Any) -> None:
-        """Behave as one made anew with these fields."""
-        fresh = FakeRouter(self.recipe, **fields)
+        """Behave as one made anew with these fields; the model stays."""
+        fresh = FakeRouter(self.recipe, **{"model": self.model, **fields})
         fresh.on_stats = self.on_stats
         vars(self).update(vars(fresh))
 

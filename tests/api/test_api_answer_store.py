@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.api.fakes import FakeRouter
 from tests.api.live import Live
-from tests.api.tool_recipe import tool_recipe
+from tests.api.tool_recipe import LONG, tool_recipe
 
 from forebay.api import ApiConfig
 from forebay.api.answer_store import AnswerStore, HistoryKey, canonical
@@ -73,7 +73,8 @@ def test_arguments_that_are_no_json_are_themselves() -> None:
 def test_reasoning_may_be_left_out_but_not_changed() -> None:
     store = AnswerStore(9, 10_000, 60)
     store.keep("t", b"k", "So.", KeptAnswer([1, 2, 3], 1))
-    assert store.find("t", b"k", "") == store.find("t", b"k", "So.\n") == KeptAnswer([1, 2, 3], 1)
+    kept = (KeptAnswer([1, 2, 3], 1), "So.")
+    assert store.find("t", b"k", "") == store.find("t", b"k", "So.\n") == kept
     assert store.find("t", b"k", "No.") is None
     assert store.find("u", b"k", "") is None
 
@@ -117,7 +118,7 @@ def test_bounds_hold_whatever_is_kept(steps: list[tuple[str, int, int]]) -> None
 @pytest.fixture(scope="module")
 def live() -> Iterator[Live]:
     recipe = tool_recipe()
-    with Live(FakeRouter(recipe), recipe, ApiConfig(api_keys=("a:ka", "b:kb"))) as running:
+    with Live(FakeRouter(recipe, model=LONG), recipe, ApiConfig(api_keys=("a:ka", "b:kb"))) as running:
         yield running
 
 

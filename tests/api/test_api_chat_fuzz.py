@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from tests.api.fakes import FakeRouter
 from tests.api.live import Live, events
-from tests.api.tool_recipe import tool_recipe
+from tests.api.tool_recipe import LONG, tool_recipe
 
 from forebay.api import ApiConfig
 
@@ -99,7 +99,7 @@ BODY = st.fixed_dictionaries(
 @pytest.fixture(scope="module")
 def live() -> Iterator[Live]:
     recipe = tool_recipe()
-    with Live(FakeRouter(recipe), recipe, ApiConfig()) as running:
+    with Live(FakeRouter(recipe, model=LONG), recipe, ApiConfig()) as running:
         yield running
 
 

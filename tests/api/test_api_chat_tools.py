@@ -14,7 +14,7 @@ from openai.types.chat import ChatCompletion, ChatCompletionMessageFunctionToolC
 from pydantic import BaseModel
 from tests.api.fakes import FakeRouter
 from tests.api.live import Live, events
-from tests.api.tool_recipe import tool_recipe
+from tests.api.tool_recipe import LONG, tool_recipe
 
 from forebay.api import ApiConfig
 from forebay.core.grammar import GrammarSpec
@@ -41,7 +41,7 @@ TWO = f"<think>\nI look.\n</think>\n\nOne moment.\n{CALL}\n{NOW}"
 @pytest.fixture(scope="module")
 def live() -> Iterator[Live]:
     recipe = tool_recipe()
-    with Live(FakeRouter(recipe), recipe, ApiConfig()) as running:
+    with Live(FakeRouter(recipe, model=LONG), recipe, ApiConfig()) as running:
         yield running
 
 
@@ -300,7 +300,7 @@ def test_the_assistants_beginning_is_continued(live: Live, client: openai.OpenAI
     begun = [*ASK, {"role": "assistant", "content": "It is"}]
     extra = {"continue_final_message": True, "add_generation_prompt": False}
     ask(client, messages=begun, extra_body=extra)
-    assert live.recipe.decode(sent(live).prompt_ids).endswith("assistant\nIt is")
+    assert live.recipe.decode(sent(live).prompt_ids).endswith("</think>\n\nIt is")
 
 
 def test_stop_strings_act_in_visible_text_only(live: Live, client: openai.OpenAI) -> None:

@@ -167,6 +167,7 @@ def test_prompt_beyond_the_context_names_both_numbers(shared: Live, path: str, b
         (CHATS, "messages", [], "messages"),
         (CHATS, "messages", [{"role": "user"}], "messages.0.content"),
         (CHATS, "messages", [{"role": "boss", "content": "a"}], "messages.0.role"),
+        (CHATS, "messages", [{"role": "user", "content": "a", "name": "b"}], "messages.0.name"),
         (CHATS, "messages", [{"role": "function", "content": "a", "name": "b"}], "messages.0.role"),
         (CHATS, "messages", [{"role": "user", "content": "a", "reasoning": "b"}], "messages.0.reasoning"),
         (CHATS, "messages", [{"role": "user", "content": "a", "tool_call_id": "b"}], "messages.0.tool_call_id"),

@@ -102,7 +102,7 @@ class AnswerStore:
 
     def keep(self, tenant: str, key: bytes, reasoning: str, answer: KeptAnswer) -> None:
         """Remember the answer whose message has this key; a later one with the same key takes its place."""
-        entry = _Entry(array("I", answer.ids), answer.body, reasoning.strip(), self._clock() + self._ttl_s)
+        entry = _Entry(array("I", answer.ids), answer.body, reasoning, self._clock() + self._ttl_s)
         with self._lock:
             self._remove(tenant, key)
             self._tenants.setdefault(tenant, OrderedDict())[key] = entry
@@ -112,8 +112,8 @@ class AnswerStore:
                 most = max(self._sizes, key=self._sizes.__getitem__)
                 self._remove(most, next(iter(self._tenants[most])))
 
-    def find(self, tenant: str, key: bytes, reasoning: str) -> KeptAnswer | None:
-        """The answer; None when it is not there, too old, or its reasoning was other than what the client sent.
+    def find(self, tenant: str, key: bytes, reasoning: str) -> tuple[KeptAnswer, str] | None:
+        """The answer and its reasoning; None when it is not there or too old, or when the client sent other reasoning.
 
         `reasoning` is empty where the client sent none.
         """
@@ -124,11 +124,11 @@ class AnswerStore:
             if entry.expires <= self._clock():
                 self._remove(tenant, key)
                 return None
-            if reasoning.strip() not in ("", entry.reasoning):
+            if reasoning.strip() not in ("", entry.reasoning.strip()):
                 return None
             self._tenants[tenant][key] = replace(entry, expires=self._clock() + self._ttl_s)
             self._tenants[tenant].move_to_end(key)
-            return KeptAnswer(entry.ids.tolist(), entry.body)
+            return KeptAnswer(entry.ids.tolist(), entry.body), entry.reasoning
 
     def _remove(self, tenant: str, key: bytes) -> None:
         entry = self._tenants.get(tenant, OrderedDict()).pop(key, None)

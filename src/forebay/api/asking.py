@@ -113,7 +113,9 @@ async def prepare(ask: Ask, recipe: RecipePort, answers: KeptAnswers) -> Prepare
     """
     tools = _shown(ask)
     try:
-        conversation = msgspec.structs.replace(ask.conversation, tools=tools, thinking=_thinking(ask, recipe))
+        conversation = msgspec.structs.replace(
+            ask.conversation, tools=tools, thinking=_thinking(ask, recipe), answer_format=ask.format
+        )
         conversation, history = answers.recognise(conversation)
         ids = await _encode(conversation, recipe, ask)
     except InvalidRequestError as error:
@@ -155,11 +157,25 @@ async def _encode(conversation: Conversation, recipe: RecipePort, ask: Ask) -> l
     def encode() -> list[int]:
         if ask.strict_markers:
             recipe.check_markers(conversation)
-        return recipe.encode_chat(conversation, continue_final=ask.continue_final).ids
+        ids = recipe.encode_chat(conversation, continue_final=ask.continue_final).ids
+        _check_names(conversation, recipe, ask, ids)
+        return ids
 
     if sum(len(message.content) for message in conversation.messages) <= INLINE_CHARS:
         return encode()
     return await asyncio.to_thread(encode)
+
+
+def _check_names(conversation: Conversation, recipe: RecipePort, ask: Ask, ids: list[int]) -> None:
+    """Raise InvalidRequestError for participants' names of which the prompt says nothing."""
+    named = [index for index, message in enumerate(conversation.messages) if message.name and message.role != "tool"]
+    if not named:
+        return
+    bare = [m if m.role == "tool" else msgspec.structs.replace(m, name="") for m in conversation.messages]
+    unnamed = msgspec.structs.replace(conversation, messages=bare)
+    if recipe.encode_chat(unnamed, continue_final=ask.continue_final).ids == ids:
+        text = "This model's chat template has no place for a participant's name."
+        raise InvalidRequestError(text, f"messages.{named[0]}.name")
 
 
 def _shown(ask: Ask) -> list[ToolSpec]:

@@ -35,7 +35,11 @@ class KeptAnswers:
     def _recognised(self, message: Message, key: bytes) -> Message:
         if message.role != "assistant":
             return message
-        return msgspec.structs.replace(message, kept=self.store.find(self.tenant, key, message.reasoning))
+        found = self.store.find(self.tenant, key, message.reasoning)
+        if found is None:
+            return msgspec.structs.replace(message, kept=None)
+        # Templates that show reasoning shall do so although the client left it out: the ids that follow it need it.
+        return msgspec.structs.replace(message, kept=found[0], reasoning=found[1])
 
     def keep(self, history: HistoryKey, answer: Message, kept: KeptAnswer) -> None:
         """Remember the ids of an answer to the conversation of this history."""
