@@ -174,7 +174,8 @@ def test_a_conversation_goes_on_with_the_very_ids_of_the_answer(live: Live, clie
     after = live.router.requests[-1].prompt_ids
     assert after[: len(before) + len(said)] == [*before, *said]
     assert prompt(live).endswith(
-        "<|im_start|>tool\nrain<|im_end|>\n<|im_start|>tool\na b<|im_end|>\n<|im_start|>assistant\n"
+        "<tool_response>\nrain\n</tool_response>\n<tool_response>\na b\n</tool_response><|im_end|>\n"
+        "<|im_start|>assistant\n"
     )
     client.responses.create(
         model=MODEL_NAME,
