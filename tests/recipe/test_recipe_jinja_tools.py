@@ -132,7 +132,9 @@ def test_the_order_of_roles_is_found_by_trying() -> None:
     order = _template(turns).order
     assert (order.system, order.questions_in_a_row) == (SystemPlace.NOWHERE, False)
     order = _template(_AS_JSON).order
-    assert (order.system, order.questions_in_a_row) == (SystemPlace.ANYWHERE, True)
+    assert (order.system, order.questions_in_a_row, order.names) == (SystemPlace.ANYWHERE, True, False)
+    named = _AS_JSON.replace("{{ m.content }}", "{% if m.name %}{{ m.name }}: {% endif %}{{ m.content }}")
+    assert _template(named).order.names
 
 
 def test_kept_ids_stand_between_what_asks_for_an_answer_and_what_ends_it() -> None:

@@ -112,6 +112,17 @@ def test_a_template_without_tools_says_so(conversation: Conversation, param: str
     assert caught.value.param == param
 
 
+def test_a_participants_name_is_refused_where_it_would_be_left_out(built: dict[str, Family]) -> None:
+    conversation = Conversation(
+        [Message("user", "Hi"), Message("assistant", "Yes"), Message("user", "So?", name="Ann")]
+    )
+    for name in ("chatml", "llama3", "phi3"):
+        with pytest.raises(InvalidRequestError, match="participant's name") as caught:
+            built[name].recipe.encode_chat(conversation)
+        assert caught.value.param == "messages.2.name"
+    check_order(RoleOrder(names=True), conversation, continue_final=False)
+
+
 def test_tables_are_found_by_the_longest_name() -> None:
     assert order_of("gemma2").system is SystemPlace.NOWHERE
     assert order_of("gemma3").system is SystemPlace.FIRST

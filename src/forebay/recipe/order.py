@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from forebay.core.errors import ConversationError
+from forebay.core.errors import ConversationError, InvalidRequestError
 from forebay.recipe.conversation import Conversation, Message, Role, ToolCall
 from forebay.recipe.templates.refusals import refuse_tools
 
@@ -35,6 +35,8 @@ class RoleOrder:
     """Whether a user message may follow tool results, with no answer between them."""
     tools: bool = True
     """Whether tools, calls and results can be rendered at all."""
+    names: bool = False
+    """Whether a participant's name can be."""
 
     def after(self, role: Role | None) -> frozenset[Role]:
         """The roles that may follow, system messages aside; None is the beginning."""
@@ -67,7 +69,8 @@ def order_of(template_name: str) -> RoleOrder:
 
 
 def check_order(order: RoleOrder, conversation: Conversation, *, continue_final: bool) -> None:
-    """Raise ConversationError where a message is out of order, InvalidRequestError for tools that can't be rendered.
+    """Raise ConversationError where a message is out of order, InvalidRequestError for tools and names that can't
+    be rendered.
 
     The last message has to be the one to answer (a user's or a tool's), or with `continue_final` the assistant's own
     beginning; with `system_last` system messages may stand behind it.
@@ -82,6 +85,10 @@ def check_order(order: RoleOrder, conversation: Conversation, *, continue_final:
     before: Role | None = None
     open_calls = _OpenCalls()
     for index, message in enumerate(messages):
+        if message.name and message.role != "tool" and not order.names:
+            raise InvalidRequestError(
+                "This model's chat template has no place for a participant's name.", f"messages.{index}.name"
+            )
         if message.role == "system":
             _check_system(order, messages, index)
             continue

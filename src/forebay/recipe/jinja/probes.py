@@ -33,6 +33,8 @@ _SCHEMA_WORDS: Final = frozenset(("", "type", "object", "string", "properties", 
 """What a template may spell itself."""
 RESULT: Final = "Lima mike 25"
 
+NAMED: Final = Message("user", "Whiskey xray", name="Alfa")
+
 
 def probes() -> Iterator[Conversation]:
     """Conversations of each usual shape without tools."""

@@ -16,7 +16,7 @@ from datetime import datetime
 from jinja2 import Template
 
 from forebay.core.errors import InvalidRequestError, UnsupportedModelError
-from forebay.recipe.conversation import Conversation, Message
+from forebay.recipe.conversation import Conversation, Message, ToolSpec
 from forebay.recipe.jinja.abilities import Abilities
 from forebay.recipe.jinja.given import given_messages, given_tools, plain
 from forebay.recipe.jinja.kept import AnswerPlace
@@ -24,6 +24,7 @@ from forebay.recipe.jinja.marked import ORIGIN_OF, TEMPLATE, Marked, runs
 from forebay.recipe.jinja.probes import (
     BESIDE,
     FIRST,
+    NAMED,
     RESULT,
     SECOND,
     TOOL,
@@ -139,7 +140,8 @@ def _order(proof: _Proof) -> RoleOrder:
     if proof.allows(messages("system", "user")):
         anywhere = proof.allows(messages("user", "assistant", "system", "user"))
         system = SystemPlace.ANYWHERE if anywhere else SystemPlace.FIRST
-    return RoleOrder(system, questions_in_a_row=proof.allows(messages("user", "user")))
+    in_a_row = proof.allows(messages("user", "user"))
+    return RoleOrder(system, questions_in_a_row=in_a_row, names=_shows(proof, [NAMED], NAMED.name))
 
 
 def _tools(proof: _Proof) -> tuple[bool, str | None, bool, bool]:
@@ -154,7 +156,8 @@ def _tools(proof: _Proof) -> tuple[bool, str | None, bool, bool]:
         fault = second and fault
     if not found:
         return False, fault, False, False
-    return True, None, _shows(proof, called(BESIDE), BESIDE), _shows(proof, called(count=2), SECOND)
+    beside = _shows(proof, called(BESIDE), BESIDE, [TOOL])
+    return True, None, beside, _shows(proof, called(count=2), SECOND, [TOOL])
 
 
 def _renders_tools(proof: _Proof) -> tuple[bool, str | None]:
@@ -172,9 +175,9 @@ def _renders_tools(proof: _Proof) -> tuple[bool, str | None]:
     return offered and all(any(word in text for text in shown) for word in (FIRST, RESULT)), None
 
 
-def _shows(proof: _Proof, conversation: list[Message], word: str) -> bool:
+def _shows(proof: _Proof, conversation: list[Message], word: str, tools: Sequence[ToolSpec] = ()) -> bool:
     try:
-        return word in proof.rendered(Conversation(conversation, [TOOL]))
+        return word in proof.rendered(Conversation(conversation, list(tools)))
     except InvalidRequestError:
         return False
 
