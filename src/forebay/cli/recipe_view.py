@@ -82,7 +82,11 @@ def _legend() -> Text:
     legend = Text()
     for name, style in STYLES.items():
         legend.append(name, style).append("  ")
-    return legend.append(" control token ", _CONTROL).append("  ").append(" forged by someone's text ", _FORGED)
+    return (
+        legend.append(_boxed("control token"), _CONTROL)
+        .append("  ")
+        .append(_boxed("forged by someone's text"), _FORGED)
+    )
 
 
 def _pieces(rendering: Rendering) -> Iterator[tuple[dict[str, Any], list[int], str]]:
@@ -98,8 +102,13 @@ def _flowing(rendering: Rendering) -> Text:
     flowing = Text()
     for piece, ids, style in _pieces(rendering):
         shown = visible(piece["text"])
-        flowing.append(f" {shown} {ids[0]} " if piece["control"] else shown.replace("\n", "↵\n"), style)
+        flowing.append(_boxed(f"{shown} {ids[0]}") if piece["control"] else shown.replace("\n", "↵\n"), style)
     return flowing
+
+
+def _boxed(text: str) -> str:
+    """With room around it, that neither wraps nor is trimmed."""
+    return f"\u00a0{text}\u00a0".replace(" ", "\u00a0")
 
 
 def _listing(rendering: Rendering) -> Table:
