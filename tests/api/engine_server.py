@@ -33,7 +33,7 @@ class EngineServer:
         options = WorkerOptions(model="smollm2", kv_memory=96 * 1024 * 1024, max_model_len=1024, threads=2)
         try:
             async with local_worker(options) as router:
-                self.router, self._loop = router, asyncio.get_running_loop()
+                self.router, self.loop = router, asyncio.get_running_loop()
                 self.server = make_server(build_app(router, self._recipe, ApiConfig()), ApiConfig())
                 self._ready.set()
                 await self.server.serve(sockets=[self._listener])
@@ -53,4 +53,4 @@ class EngineServer:
 
     def integrity(self) -> IntegrityReport:
         """What the worker finds when it recounts its pages."""
-        return asyncio.run_coroutine_threadsafe(self.router.check_integrity(), self._loop).result(30)
+        return asyncio.run_coroutine_threadsafe(self.router.check_integrity(), self.loop).result(30)

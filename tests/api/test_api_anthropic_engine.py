@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,6 +11,8 @@ import pytest
 from anthropic.types import Message, ToolUseBlock
 from tests.api.engine_server import EngineServer
 
+from forebay.core.grammar import GrammarSpec
+from forebay.core.request import GenerateRequest, SamplingParams
 from forebay.recipe import Recipe
 
 TOOL: Any = {
@@ -26,11 +29,14 @@ TOOL: Any = {
 
 
 @pytest.fixture(scope="module")
-def client(recipe: Recipe) -> Iterator[anthropic.Anthropic]:
-    with (
-        EngineServer(recipe) as running,
-        anthropic.Anthropic(base_url=running.url, api_key="none", timeout=120, max_retries=0) as made,
-    ):
+def engine(recipe: Recipe) -> Iterator[EngineServer]:
+    with EngineServer(recipe) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def client(engine: EngineServer) -> Iterator[anthropic.Anthropic]:
+    with anthropic.Anthropic(base_url=engine.url, api_key="none", timeout=120, max_retries=0) as made:
         yield made
 
 
@@ -62,3 +68,20 @@ def test_a_tool_loop_reads_its_past_from_the_cache(client: anthropic.Anthropic) 
     messages += [second.to_param(), {"role": "user", "content": "Thanks."}]
     third = ask(client, 3, messages)
     assert (third.usage.cache_read_input_tokens or 0) > read
+
+
+def test_the_engine_ends_reasoning_at_its_budget(engine: EngineServer, recipe: Recipe) -> None:
+    """This model has no reasoning of its own, so another of its control tokens stands for the end of it."""
+    end = recipe.vocabulary.control_id("<repo_name>")
+    grammar = GrammarSpec("regex", " (yes|no)", after=end, budget=5)
+    stop = recipe.stop_token_ids
+    params = SamplingParams(max_tokens=40, temperature=0, stop_token_ids=stop, grammar=grammar)
+    request = GenerateRequest(id="b", prompt_ids=recipe.plain_ids("Once upon a time"), sampling=params)
+
+    async def ids() -> list[int]:
+        return [token async for output in engine.router.generate(request) for token in output.token_ids]
+
+    said = asyncio.run_coroutine_threadsafe(ids(), engine.loop).result(60)
+    assert said.index(end) == 5
+    assert recipe.decode(said[6:]).strip() in ("yes", "no")
+    assert said[-1] in stop
