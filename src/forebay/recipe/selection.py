@@ -29,7 +29,8 @@ from forebay.recipe.templates.instruct import STYLES, Instruct
 from forebay.recipe.templates.llama3 import Llama3
 from forebay.recipe.templates.mistral import Mistral
 from forebay.recipe.templates.mistral_styles import STYLES as MISTRAL_STYLES
-from forebay.recipe.templates.phi import Phi3, Phi4
+from forebay.recipe.templates.phi import STYLES as PHI_STYLES
+from forebay.recipe.templates.phi import Phi
 from forebay.recipe.templates.qwen3 import Qwen3
 from forebay.recipe.unpublished import template_by_tokens
 from forebay.recipe.vocabulary import TokenizerParts, Vocabulary
@@ -162,9 +163,7 @@ def _candidates(
         *(partial(Mistral.of, vocabulary, style, lambda: _opening(own)) for style in MISTRAL_STYLES),
         lambda: Gemma.of(vocabulary, "gemma2", takes_system=False),
         lambda: Gemma.of(vocabulary, "gemma3", takes_system=True),
-        lambda: Phi3.of(vocabulary, "phi3", "\n"),
-        lambda: Phi3.of(vocabulary, "phi4-mini", ""),
-        lambda: Phi4.of(vocabulary),
+        *(partial(Phi.of, vocabulary, style) for style in PHI_STYLES),
         lambda: Harmony.of(vocabulary, now, published=True),
         lambda: DeepSeekV3.of(vocabulary, "deepseek-v3.1", reasons=True),
         lambda: DeepSeekV3.of(vocabulary, "deepseek-v3", reasons=False),
