@@ -19,9 +19,10 @@ import uvicorn
 
 from forebay.api import ApiConfig
 from forebay.cli import console
+from forebay.cli.http_server import api_config
 from forebay.cli.options import EngineOptions, SchedulingOptions
 from forebay.cli.serve import HttpOptions
-from forebay.cli.serving import Stop, api_config, listen
+from forebay.cli.serving import Stop, listen
 from forebay.cli.startup import kv_tokens, local_url, start_report
 from forebay.cli.worker import worker_options
 from forebay.cluster import WorkerOptions
@@ -123,7 +124,7 @@ def info(kernels: str) -> ModelInfo:
 
 def test_the_report_says_what_runs_and_how_to_try_it(config: ModelConfig) -> None:
     options = WorkerOptions(model="tiny", threads=2)
-    report = start_report(info("native-avx2"), config, options, "http://127.0.0.1:8000", 0)
+    report = start_report(info("native-avx2"), config, options, "http://127.0.0.1:8000", keys=0)
     for words in (
         "serves tiny",
         "1.2 million",
@@ -135,7 +136,7 @@ def test_the_report_says_what_runs_and_how_to_try_it(config: ModelConfig) -> Non
     ):
         assert words in report
     assert "slow" not in report
-    with_keys = start_report(info("torch"), config, options, "http://127.0.0.1:8000", 2)
+    with_keys = start_report(info("torch"), config, options, "http://127.0.0.1:8000", keys=2)
     assert "2 API keys" in with_keys
     assert "forebay doctor" in with_keys
     assert "authorization: Bearer" in with_keys
@@ -147,7 +148,7 @@ def test_the_report_names_the_tiers_below_the_device(config: ModelConfig) -> Non
     found = TierStats(page_bytes=4096, host_pages_total=512, disk_pages=1234, disk_bytes=5 << 20)
 
     def report(tiers: TierStats | None) -> str:
-        return start_report(model, config, options, "http://127.0.0.1:8000", 0, tiers)
+        return start_report(model, config, options, "http://127.0.0.1:8000", keys=0, tiers=tiers)
 
     assert "host pool none" in report(None)
     assert "host pool 2 MiB: 8,192 tokens\n  disk      none" in report(found)

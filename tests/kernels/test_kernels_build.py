@@ -13,7 +13,7 @@ import pytest
 
 from forebay.core.errors import ConfigError
 from forebay.kernels import build, load_kernels
-from forebay.kernels.build import BuildError, built_library, cache_folder
+from forebay.kernels.build import BuildError, built_library
 from forebay.kernels.native import NativeKernels
 
 COMPILER = shutil.which("g++") or shutil.which("c++")
@@ -82,16 +82,6 @@ def test_a_cache_that_cannot_be_written(small: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("FOREBAY_CACHE", str(small / "file"))
     with pytest.raises(BuildError, match="can't be written"):
         built_library()
-
-
-def test_the_cache_folder_follows_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FOREBAY_CACHE", "/own")
-    monkeypatch.setenv("XDG_CACHE_HOME", "/shared")
-    assert cache_folder() == Path("/own/kernels")
-    monkeypatch.delenv("FOREBAY_CACHE")
-    assert cache_folder() == Path("/shared/forebay/kernels")
-    monkeypatch.delenv("XDG_CACHE_HOME")
-    assert cache_folder() == Path.home() / ".cache" / "forebay" / "kernels"
 
 
 def test_without_a_compiler_torch_serves_and_says_so(

@@ -166,9 +166,9 @@ def clear(*, cache_dir: CacheDir = None) -> int:
 
 
 def _folder(given: Path | None) -> Path:
-    from forebay.fabric.location import default_cache_dir
+    from forebay.core.location import cache_folder
 
-    return default_cache_dir() if given is None else given
+    return cache_folder("kv") if given is None else given
 
 
 def _open(folder: Path) -> DiskStore:

@@ -138,7 +138,9 @@ async def _serve(
             stop.attach(server)
             config = describe(source)
             url = local_url(http.host, sock.getsockname()[1])
-            console.notice(start_report(router.model, config, options, url, prepared.keys, router.stats.tiers))
+            console.notice(
+                start_report(router.model, config, options, url, keys=prepared.keys, tiers=router.stats.tiers)
+            )
             watching = tasks.create_task(_end_with_engine(router, server, stop))
             await server.serve([sock])
             watching.cancel()

@@ -15,6 +15,7 @@ def start_report(
     config: ModelConfig,
     options: WorkerOptions,
     url: str,
+    *,
     keys: int,
     tiers: TierStats | None = None,
 ) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 from forebay.cli.cache_options import CacheOptions, HostPool, parse_quotas
 from forebay.cli.options import EngineOptions, SchedulingOptions, UsageError
 from forebay.cluster import WorkerOptions
-from forebay.fabric.location import default_cache_dir
+from forebay.core.location import cache_folder
 from forebay.kv.retention import RetentionPolicy, parse_class
 from forebay.models import ModelSource
 
@@ -51,7 +51,7 @@ def _cache_options(cache: CacheOptions) -> dict[str, Any]:
         "host_pool": pool.size,
         "host_pool_path": None if pool.path is None else str(pool.path),
         "host_pool_numa": pool.numa,
-        "cache_dir": str(cache.cache_dir or default_cache_dir()),
+        "cache_dir": str(cache.cache_dir or cache_folder("kv")),
         "cache_disk": cache.cache_disk,
         "cache_required": cache.cache_dir is not None,
         "verify_kv": cache.verify_kv,

@@ -5,7 +5,6 @@ and bytes, so that nothing here loads torch. An engine needs `KvTiers` and nothi
 """
 
 from forebay.fabric.jobs import Completion, Loaded, Saved
-from forebay.fabric.location import default_cache_dir
 from forebay.fabric.memory import HostMemory
 from forebay.fabric.metrics import TierCounters
 from forebay.fabric.tiers import KvTiers, TierConfig, TierGauges
@@ -19,5 +18,4 @@ __all__ = [
     "TierConfig",
     "TierCounters",
     "TierGauges",
-    "default_cache_dir",
 ]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
-import os
 import subprocess
 import tempfile
 import time
@@ -13,6 +12,7 @@ from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 
+from forebay.core.location import cache_folder
 from forebay.kernels.cpu import cpu_flags, find_compiler
 
 SOURCES = Path(__file__).with_name("csrc")
@@ -24,15 +24,6 @@ class BuildError(Exception):
     """The native kernels can't be built here; the message says why in one line."""
 
 
-def cache_folder() -> Path:
-    """Where compiled libraries lie: `kernels` in $FOREBAY_CACHE, $XDG_CACHE_HOME/forebay or ~/.cache/forebay."""
-    own = os.environ.get("FOREBAY_CACHE")
-    if own:
-        return Path(own) / "kernels"
-    shared = os.environ.get("XDG_CACHE_HOME")
-    return (Path(shared) if shared else Path.home() / ".cache") / "forebay" / "kernels"
-
-
 def built_library() -> tuple[Path, float]:
     """The library for these sources, this compiler and this processor, and the seconds spent compiling (0 when cached).
 
@@ -42,7 +33,7 @@ def built_library() -> tuple[Path, float]:
     compiler = find_compiler()
     if compiler is None:
         raise BuildError("no C++ compiler was found (install g++, or set CXX)")
-    library = cache_folder() / f"forebay-{_key(compiler)}.so"
+    library = cache_folder("kernels") / f"forebay-{_key(compiler)}.so"
     if library.exists():
         return library, 0.0
     try:
