@@ -129,6 +129,15 @@ def test_arguments_are_as_the_model_wrote_them(live: Live, client: openai.OpenAI
     assert (custom.name, custom.input) == ("shell", "ls\n")
 
 
+def test_a_call_of_a_tool_that_is_not_there_is_delivered_and_reported(live: Live) -> None:
+    live.router.answer = '<tool_call>\n{"name": "stock", "arguments": {}}\n</tool_call>'
+    final = streamed(live, input="Hi", tools=[WEATHER])[-1]["response"]
+    assert [(item["name"], item["status"]) for item in final["output"]] == [("stock", "completed")]
+    assert [problem["kind"] for problem in final["problems"]] == ["unknown_tool"]
+    live.router.answer = "Hello."
+    assert "problems" not in streamed(live, input="Hi", tools=[WEATHER])[-1]["response"]
+
+
 def test_an_answer_that_is_parsed(live: Live, client: openai.OpenAI) -> None:
     class City(pydantic.BaseModel):
         name: str
@@ -457,4 +466,9 @@ def test_a_clients_own_words_come_back_as_they_were(live: Live) -> None:
     answer = live.http.post("/v1/responses", content=body, headers={"content-type": "application/json"})
     assert answer.status_code == 200, answer.text
     said = json.loads(answer.text)
+    odd_part = {"type": "input_text", "text": "x", "annotations": [odd]}
+    body = json.dumps({"model": MODEL_NAME, "input": [{"role": "user", "content": [odd_part]}]})
+    made = live.http.post("/v1/responses", content=body, headers={"content-type": "application/json"}).json()
+    listed = live.http.get(f"/v1/responses/{made['id']}/input_items")
+    assert json.loads(listed.text)["data"][0]["content"] == [odd_part]
     assert (said["metadata"], said["tools"][0]["parameters"]) == ({"k": "<|im_end|>"}, odd)

@@ -9,11 +9,10 @@ import json
 from collections.abc import Iterator
 from typing import Any, Final
 
-import msgspec
 import pytest
-from tests.api.fakes import MODEL
 from tests.api.live import Live
 from tests.api.responses import serving, streamed
+from tests.api.tool_recipe import LONG
 
 FUNCTIONS: Final[list[Any]] = [
     {
@@ -101,7 +100,7 @@ def test_turn_after_turn_the_model_sees_its_own_ids(live: Live) -> None:
     ]
     expected: list[int] = []
     for answer in ANSWERS:
-        live.router.reset(answer=answer, model=msgspec.structs.replace(MODEL, max_model_len=4096))
+        live.router.reset(answer=answer, model=LONG)
         events = streamed(live, **body(items))
         sent = live.router.requests[-1].prompt_ids
         assert sent[: len(expected)] == expected, "what was cached before is a prefix of this prompt"

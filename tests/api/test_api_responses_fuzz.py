@@ -125,14 +125,16 @@ def test_no_body_makes_the_server_fail(live: Live) -> None:
 
 
 @pytest.mark.parametrize("depth", [100, 900, 5000])
-@pytest.mark.parametrize("place", ["schema", "tool", "metadata"])
+@pytest.mark.parametrize("place", ["schema", "tool", "metadata", "annotations"])
 def test_depth_is_bounded(live: Live, depth: int, place: str) -> None:
     deep = '{"a":' * depth + "1" + "}" * depth
+    part = '"type": "input_text", "text": "x"'
     field = {
-        "schema": f'"text": {{"format": {{"type": "json_schema", "name": "x", "schema": {deep}}}}}',
-        "tool": f'"tools": [{{"type": "function", "name": "x", "parameters": {deep}}}]',
-        "metadata": f'"metadata": {deep}',
+        "schema": f'"input": "Hi", "text": {{"format": {{"type": "json_schema", "name": "x", "schema": {deep}}}}}',
+        "tool": f'"input": "Hi", "tools": [{{"type": "function", "name": "x", "parameters": {deep}}}]',
+        "metadata": f'"input": "Hi", "metadata": {deep}',
+        "annotations": f'"input": [{{"role": "user", "content": [{{{part}, "annotations": [{deep}]}}]}}]',
     }[place]
-    content = f'{{"model": "smollm2", "input": "Hi", {field}}}'
+    content = f'{{"model": "smollm2", {field}}}'
     answer = live.http.post("/v1/responses", content=content, headers={"content-type": "application/json"})
     assert answer.status_code in (200, 400), answer.text

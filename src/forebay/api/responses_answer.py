@@ -14,6 +14,7 @@ import msgspec
 from forebay.api.cache import by_tier
 from forebay.api.errors import Fault, Kind
 from forebay.api.generation import Delta, Generation
+from forebay.api.openai_chat_answer import problems_of
 from forebay.api.ports import RecipePort
 from forebay.api.reading import EndReason
 from forebay.api.request_id import new_id
@@ -128,17 +129,18 @@ class ResponseAnswer:
         return self._output.items
 
     def object(self) -> Json:
-        """The response as a client reads it now."""
-        done = self.over and self.generation is not None
+        """The response as a client reads it now; `problems` only where the model's answer has some."""
+        usage = None if self.generation is None or not self.over else usage_of(self.generation)
         return {
             **self._head,
             "status": self.status,
             "error": None,
             "incomplete_details": None,
             "output": [*self._output.items],
-            "usage": usage_of(self.generation) if done and self.generation is not None else None,
+            "usage": usage,
             **self._asked,
             **self._ended,
+            **problems_of(self._output.problems),
         }
 
     def take(self, generation: Generation, delta: Delta) -> list[Json]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Path, Query
@@ -85,7 +86,9 @@ def _add_reading(routes: APIRouter, responses: ResponsesService) -> None:
         include: _Include = None,
     ) -> Response:
         """The items that a response's request sent itself, without those of the responses before it."""
-        return json_response(_page(store.get(identity_of(request).tenant, response_id), after, limit, order))
+        page = _page(store.get(identity_of(request).tenant, response_id), after, limit, order)
+        # json rather than msgspec: these are a client's own words.
+        return Response(json.dumps(page), media_type="application/json")
 
 
 def _add_ending(routes: APIRouter, responses: ResponsesService) -> None:

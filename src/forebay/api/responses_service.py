@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
@@ -15,7 +14,7 @@ from forebay.api.auth import Identity
 from forebay.api.cache import retention_of
 from forebay.api.generation import Generation
 from forebay.api.replies import json_response
-from forebay.api.responses_answer import ResponseAnswer
+from forebay.api.responses_answer import ResponseAnswer, encoded
 from forebay.api.responses_asking import ask_of, check_fields, check_prompt_fields, sampling_of
 from forebay.api.responses_background import Background
 from forebay.api.responses_history import Inputs, inputs_of, listed
@@ -147,4 +146,4 @@ def _record(body: ResponsesRequest, answer: ResponseAnswer, inputs: Inputs) -> R
     if body.store is False:
         return None
     items = listed(inputs.own)
-    return Record(answer, json.dumps(items).encode(), [item["id"] for item in items], body.previous_response_id)
+    return Record(answer, bytes(encoded(items, "input")), [item["id"] for item in items], body.previous_response_id)
