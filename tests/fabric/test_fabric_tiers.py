@@ -119,6 +119,8 @@ def test_pages_come_back_from_host_and_after_a_restart_from_disk(open_tiers: Cal
     other = Device(6)
     done = load(tiers, other, pages, 0)
     assert (done.pages, done.host, done.disk) == (6, 0, 6)
+    assert tiers.lookup(ids(pages), "t").count(Where.DISK) == 6, "read straight to the device"
+    save(tiers, other, pages)
     assert tiers.lookup(ids(pages), "t").count(Where.HOST) == 6
     counters = tiers.counters()
     assert (counters.loaded_disk, counters.loaded_disk_tokens, counters.loaded_disk_bytes) == (6, 96, 6 * PAGE)
@@ -130,7 +132,7 @@ def test_a_load_takes_some_pages_from_host_and_others_from_disk(open_tiers: Call
     save(tiers, device, pages)
     tiers.close()
     tiers = open_tiers()
-    load(tiers, device, pages[:2], 6)
+    save(tiers, device, pages[:2])
     done = load(tiers, device, pages, 6)
     assert (done.pages, done.host, done.disk) == (6, 2, 4)
 
@@ -356,9 +358,9 @@ def test_write_through_beyond_its_bound_is_skipped_and_counted(monkeypatch: pyte
     gate = threading.Event()
     reserve = HostPool.reserve
 
-    def slow(self: HostPool, page: PageRef, now: float, *, clean: bool = False) -> object:
+    def slow(self: HostPool, page: PageRef, now: float) -> object:
         gate.wait(20.0)
-        return reserve(self, page, now, clean=clean)
+        return reserve(self, page, now)
 
     monkeypatch.setattr(HostPool, "reserve", slow)
     parts = Parts(tmp_path, lambda _: None, saves=2)

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from forebay.bench.agents import ask
+from forebay.bench.agents import ask, wait
 from forebay.core.messages import TierStats
 from forebay.core.request import GenerateRequest, Priority, SamplingParams
 from forebay.engine import WorkerOptions
@@ -192,8 +192,7 @@ def _submit(engine: Engine, name: str, ids: list[int], tokens: int, priority: Pr
 def _step(engine: Engine, name: str) -> bool:
     """One step; whether the request got a token. Raises ValueError when one failed."""
     outputs = engine.step()
-    if engine.stalled:
-        time.sleep(0.0005)
+    wait(engine)
     for output in outputs:
         if output.error is not None:
             raise ValueError(output.error)

@@ -63,17 +63,16 @@ class HostPool:
         found = map(self._pages.get, pages)
         return [i for i, page in enumerate(found) if page is None or not readable(page.ref.tenant, tenant)]
 
-    def reserve(self, ref: PageRef, now: float, *, clean: bool = False) -> Reservation | None:
+    def reserve(self, ref: PageRef, now: float) -> Reservation | None:
         """Room for a new page, made by evicting less valuable ones if need be; None when it is here already or nothing
-        may go. `clean`: the page is on disk.
-        """
+        may go."""
         with self._lock:
             if ref.id in self._pages or not self._within_quota(ref.tenant):
                 return None
             slot = self._free_slot()
             if slot is None:
                 return None
-            page = SlotPage(ref, slot, now, clean=clean)
+            page = SlotPage(ref, slot, now)
             self._book.add(page)
             self._book.order.hold(ref.id)
         return Reservation(ref, self._slots.memory(slot), partial(self._commit, page), partial(self._abandon, page))
@@ -83,6 +82,12 @@ class HostPool:
         with self._lock:
             found = self._pages.get(page)
             return None if found is None or not readable(found.ref.tenant, tenant) else self._lease(found)
+
+    def lease_all(self, refs: Sequence[PageRef]) -> list[Lease | None]:
+        """`lease` for each of these pages."""
+        with self._lock:
+            found = [(self._pages.get(ref.id), ref.tenant) for ref in refs]
+            return [self._lease(page) if page and readable(page.ref.tenant, tenant) else None for page, tenant in found]
 
     def used(self, pages: Iterable[bytes], retention: str, now: float) -> None:
         """A request of this retention class uses these pages: they are worth more, and stay for the longer class."""
@@ -183,9 +188,8 @@ class HostPool:
         self._book.order.hold(page.ref.id)
         pending = None if page.pending.done else page.pending
         end = partial(self._end_lease, page)
-        return Lease(
-            page.ref, self._slots.memory(page.slot), lambda: page.checksum, pending, end, partial(self._corrupt, page)
-        )
+        memory, address = self._slots.memory(page.slot), self._slots.address(page.slot)
+        return Lease(page.ref, memory, address, lambda: page.checksum, pending, end, partial(self._corrupt, page))
 
     def _end_lease(self, page: SlotPage) -> None:
         with self._lock:

@@ -138,13 +138,16 @@ class Lease(_Memory):
         self,
         ref: PageRef,
         buffer: memoryview,
+        address: int,
         checksum: Callable[[], bytes],
         pending: Pending | None,
         end: Callable[[], None],
         drop: Callable[[], None],
     ) -> None:
-        """`checksum` is asked once no copy is pending; `drop` takes a damaged page out of its tier."""
+        """`address` is where `buffer` begins; `checksum` is asked once no copy is pending; `drop` takes a damaged page
+        out of its tier."""
         super().__init__(ref, buffer, end)
+        self._address = address
         self._checksum = checksum
         self._pending = pending
         self._drop = drop
@@ -177,9 +180,9 @@ class Lease(_Memory):
         Raises CorruptPageError, having dropped the page from its tier, when the bytes are wrong; LeaseError when the
         page is not ready.
         """
-        source = self._ready_buffer()
-        ctypes.memmove(address, _address(source), len(source))
-        self._check(memory_at(address, len(source)))
+        size = len(self._ready_buffer())
+        ctypes.memmove(address, self._address, size)
+        self._check(memory_at(address, size))
 
     def verify(self) -> None:
         """Check the bytes where they lie. Raises as `copy_to` does."""
@@ -231,13 +234,9 @@ class Reservation(_Memory):
         buffer = self._buffer
         ctypes.memmove(_address(buffer), address, len(buffer))
 
-    def commit(self, checksum: bytes | None = None) -> bytes:
-        """The bytes are complete: let others read them. Returns the checksum.
-
-        `checksum` is what these very bytes were just checked against when they came from another tier; None for the
-        first copy of a page, whose checksum is made here.
-        """
-        found = checksum or page_checksum(self._ref.id, self._buffer)
+    def commit(self) -> bytes:
+        """The bytes are complete: let others read them. Returns the checksum, which is made here."""
+        found = page_checksum(self._ref.id, self._buffer)
         self._close()
         self._end = None
         self._commit(found)

@@ -1,17 +1,16 @@
-"""Copies pages up: host pool → device, and disk → host pool → device. One call does one job, in the caller's thread."""
+"""Copies pages up: host pool → device, and disk → device. One call does one job, in the caller's thread."""
 
 from __future__ import annotations
 
-import ctypes
 import logging
 import time
 from collections.abc import Callable, Sequence
 
-from forebay.fabric.checksum import address_of, memory_at
+from forebay.fabric.checksum import memory_at
 from forebay.fabric.errors import CorruptPageError, TierError
 from forebay.fabric.host_pool import HostPool
 from forebay.fabric.jobs import Loaded, LoadJob
-from forebay.fabric.lease import DiskLease, Lease, Reservation
+from forebay.fabric.lease import DiskLease, Lease
 from forebay.fabric.metrics import Metrics
 from forebay.fabric.protocol import StorageTier
 from forebay.kv.identity import PAGE_TOKENS
@@ -76,43 +75,37 @@ class Loader:
         return True
 
     def _from_disk(self, job: LoadJob, start: int) -> int:
-        """Load a run of pages that begins at `start`; returns how many leading ones are right."""
+        """Load a run of pages that begins at `start`; returns how many leading ones are right.
+
+        They are read straight to the device, whose memory is touched in any case: that of the pool may never have been,
+        and touching it takes longer than reading. The run after this one begins to be read meanwhile.
+        """
         if self._disk is None:
             return 0
         leases = self._disk_leases(job, start)
         if not leases:
             return 0
         try:
-            return self._read(self._disk, leases, job.addresses[start : start + len(leases)])
+            run, ahead = leases[:_RUN], leases[_RUN:]
+            if ahead:
+                self._disk.prefetch(ahead)
+            size = self._pool.page_bytes
+            buffers = [memory_at(at, size) for at in job.addresses[start : start + len(run)]]
+            return [*self._disk.read(run, buffers), False].index(False)
         finally:
             for lease in leases:
                 lease.release()
 
     def _disk_leases(self, job: LoadJob, start: int) -> list[DiskLease]:
+        """Of up to two runs."""
         leases: list[DiskLease] = []
-        now = self._clock()
-        for ref, host in zip(job.refs[start : start + _RUN], job.leases[start : start + _RUN], strict=True):
+        now, end = self._clock(), start + 2 * _RUN
+        for ref, host in zip(job.refs[start:end], job.leases[start:end], strict=True):
             lease = None if host or self._disk is None else self._disk.lease(ref.id, ref.tenant, now)
             if lease is None:
                 break
             leases.append(lease)
         return leases
-
-    def _read(self, disk: StorageTier, leases: list[DiskLease], addresses: Sequence[int]) -> int:
-        """Read into slots of the host pool where there is room, else straight to the device."""
-        now = self._clock()
-        slots = [self._pool.reserve(lease.ref, now, clean=True) for lease in leases]
-        size = self._pool.page_bytes
-        buffers = [slot.buffer if slot else memory_at(at, size) for slot, at in zip(slots, addresses, strict=True)]
-        right: list[bool] = []
-        try:
-            right = disk.read(leases, buffers)
-        finally:
-            count = [*right, False].index(False)
-            for i, (slot, lease) in enumerate(zip(slots, leases, strict=True)):
-                if slot is not None:
-                    _settle(slot, lease, addresses[i], right=i < len(right) and right[i], wanted=i < count)
-        return count
 
     def _count(self, host: Sequence[PageRef], loaded: Sequence[PageRef], host_s: float, disk_s: float) -> None:
         size, disk = self._pool.page_bytes, len(loaded) - len(host)
@@ -133,16 +126,6 @@ def _tokens(refs: Sequence[PageRef]) -> int:
     return sum((ref.end - 1) % PAGE_TOKENS + 1 for ref in refs)
 
 
-def _settle(slot: Reservation, lease: DiskLease, address: int, *, right: bool, wanted: bool) -> None:
-    """Pass a page on from its slot to the device, and keep it in the pool if it is right."""
-    if not right:
-        slot.release()
-        return
-    if wanted:
-        ctypes.memmove(address, address_of(slot.buffer), len(slot.buffer))
-    slot.commit(lease.checksum)
-
-
 def take_leases(pool: HostPool, refs: Sequence[PageRef]) -> list[Lease | None]:
     """What the host pool has of these pages, kept there until the load is done."""
-    return [pool.lease(ref.id, ref.tenant) for ref in refs]
+    return pool.lease_all(refs)

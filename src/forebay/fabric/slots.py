@@ -62,6 +62,10 @@ class Slots:
         start = data_start(self.total) + slot * aligned(self.page_bytes)
         return self._memory.buffer[start : start + self.page_bytes]
 
+    def address(self, slot: int) -> int:
+        """Where those bytes lie in this process."""
+        return self._memory.address + data_start(self.total) + slot * aligned(self.page_bytes)
+
     def publish(self, slot: int, ref: PageRef, checksum: bytes) -> None:
         """The slot holds this page, complete."""
         row = self._table[slot]

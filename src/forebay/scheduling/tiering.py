@@ -225,17 +225,24 @@ class Tiering:
         sequence.loaded_disk = min(places.count(Where.DISK) * PAGE_TOKENS, arrived)
         sequence.loaded_host = arrived - sequence.loaded_disk
         self._book.commit(sequence.pages, sequence.all_ids, sequence.computed)
+        for ref, place in zip(load.reach.refs, places, strict=False):
+            if place is Where.DISK and ref.end % PAGE_TOKENS == 0:
+                self._fresh.setdefault(ref.id, ref)  # so that the host pool has it next time
 
     def _next_writes(self) -> Iterator[Save]:
         most = max(1, min(_WRITES_MOST, self._book.total // _WRITES_SHARE))
         while self._fresh and len(self._writing) < most:
             page, ref = self._fresh.popitem(last=False)
             number = self._book.number_of(page)
-            if number is None or page in self._writing or self.below.lookup([page], ref.tenant).pages:
+            if number is None or page in self._writing or self._in_host(ref):
                 continue
             self._writing[page] = number
             self._book.begin_moves([number])
             yield Save(ref, number)
+
+    def _in_host(self, ref: PageRef) -> bool:
+        places = self.below.lookup([ref.id], ref.tenant).places
+        return bool(places) and places[0] is not Where.DISK
 
     def _ref(self, sequence: Sequence, i: int) -> PageRef:
         pages = sequence.pages
