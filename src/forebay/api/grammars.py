@@ -32,6 +32,14 @@ def choice_grammar(texts: Sequence[str]) -> GrammarSpec:
     return GrammarSpec("lark", "start: " + " | ".join(json.dumps(text, ensure_ascii=False) for text in texts))
 
 
+def check_text(text: str, param: str) -> None:
+    """Raise InvalidRequestError for text that is not Unicode."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidRequestError(f"'{param}' holds a lone surrogate, which is not a character.", param) from error
+
+
 def _too_deep(schema: dict[str, Any]) -> bool:
     level: list[Any] = [schema]
     for _ in range(MAX_DEPTH):

@@ -17,11 +17,11 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from forebay.api.asking import check_text
 from forebay.api.cache import retention_of
 from forebay.api.completion_choice import CompletionChoice, PromptLogprobs
 from forebay.api.errors import Fault, openai_error
 from forebay.api.generation import Delta, Generation
+from forebay.api.grammars import check_text
 from forebay.api.openai_tools import format_of
 from forebay.api.openai_types import CompletionRequest, check_grammar_fields, reject_unsupported
 from forebay.api.openai_usage import StreamUsage, check_stream_fields, granted_tier, usage_of

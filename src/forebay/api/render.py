@@ -18,9 +18,10 @@ from starlette.responses import Response
 from forebay.api.answer_metrics import AnswerMetrics
 from forebay.api.answer_store import AnswerStore
 from forebay.api.any_protocol import ProtocolName, ask_of, protocol_of
-from forebay.api.asking import Ask, Prepared, prepare
+from forebay.api.asking import Ask, Prepared
 from forebay.api.keeping import KeptAnswers
 from forebay.api.ports import RecipePort
+from forebay.api.preparing import prepare
 from forebay.api.replies import ERRORS, json_response
 from forebay.api.service import Service, identity_of
 from forebay.recipe.rendering import Rendering, rendering_by_string, rendering_of

@@ -14,16 +14,18 @@ import msgspec
 from starlette.requests import Request
 
 from forebay.api.answer_store import AnswerStore
-from forebay.api.asking import INLINE_CHARS, Ask, Prepared, check_text, prepare
+from forebay.api.asking import Ask, Prepared
 from forebay.api.auth import Identity
 from forebay.api.config import ApiConfig
 from forebay.api.errors import FaultError, Kind
 from forebay.api.generation import Delta, Generation, collect
+from forebay.api.grammars import check_text
 from forebay.api.hangup import until_hangup
 from forebay.api.keeping import KeptAnswers
 from forebay.api.metrics import ApiMetrics
 from forebay.api.observe import RequestObserver
 from forebay.api.ports import RecipePort, RouterPort
+from forebay.api.preparing import INLINE_CHARS, prepare
 from forebay.api.sampling import Sampling, params_for_prompt
 from forebay.api.sse import EventStream, EventWriter
 from forebay.core.errors import InvalidRequestError

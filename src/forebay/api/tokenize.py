@@ -13,11 +13,12 @@ from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from forebay.api.asking import INLINE_CHARS, Ask
+from forebay.api.asking import Ask
 from forebay.api.auth import Identity
 from forebay.api.logprobs import token_name
 from forebay.api.openai_chat_prompt import continues, conversation_of, locate
 from forebay.api.openai_chat_types import ChatMessage, PromptFields
+from forebay.api.preparing import INLINE_CHARS
 from forebay.api.replies import ERRORS, json_response
 from forebay.api.sampling import checked_ids
 from forebay.api.service import Service, identity_of
