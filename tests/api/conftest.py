@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import anthropic
 import pytest
 
 from forebay.api import ApiConfig
@@ -16,6 +17,7 @@ from forebay.recipe import Recipe
 
 if TYPE_CHECKING:
     from tests.api.live import Live
+    from tests.api.thinking_recipe import ScriptRouter
 
 # The helpers beside this file are imported by their full name, as mypy sees them.
 sys.path.insert(0, str(Path(__file__).parents[2]))
@@ -47,6 +49,34 @@ def _plain(recipe: Recipe) -> Iterator[Live]:
 
     with Live(FakeRouter(recipe), recipe, ApiConfig()) as live:
         yield live
+
+
+@pytest.fixture(scope="session")
+def scripted() -> Iterator[Live]:
+    """A server whose model reasons and calls tools, and says what a test wants it to."""
+    from tests.api.live import Live
+    from tests.api.thinking_recipe import script_router
+
+    router = script_router()
+    with Live(router, router.recipe, ApiConfig()) as live:
+        yield live
+
+
+@pytest.fixture
+def script(scripted: Live) -> ScriptRouter:
+    """Its router."""
+    from tests.api.thinking_recipe import ScriptRouter
+
+    if not isinstance(scripted.router, ScriptRouter):
+        raise TypeError("the scripted server has another router")
+    return scripted.router
+
+
+@pytest.fixture(scope="session")
+def claude(scripted: Live) -> Iterator[anthropic.Anthropic]:
+    """Anthropic's client of the scripted server."""
+    with anthropic.Anthropic(base_url=scripted.url, api_key="none", max_retries=0) as client:
+        yield client
 
 
 @pytest.fixture

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any, Final
 
-import pytest
 from anthropic.types import Message, RawMessageStreamEvent
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 from tests.api.live import Live, events
-from tests.api.thinking_recipe import MARKERS, ScriptRouter, script_router
-
-from forebay.api import ApiConfig
+from tests.api.thinking_recipe import MARKERS, ScriptRouter
 
 SPELLED: Final = (*MARKERS, "<|im_start|>", "<|im_end|>", "\ud800", "\u0000", "a", '"', "{", "}", "\n", "1e999")
 texts = st.lists(st.one_of(st.sampled_from(SPELLED), st.text(max_size=5)), max_size=4).map("".join)
@@ -88,13 +84,6 @@ answers = st.lists(st.one_of(st.sampled_from((*MARKERS, '{"name": "look", "argum
 STREAMED: Final[TypeAdapter[RawMessageStreamEvent]] = TypeAdapter(RawMessageStreamEvent)
 
 
-@pytest.fixture(scope="module")
-def live() -> Iterator[Live]:
-    router = script_router()
-    with Live(router, router.recipe, ApiConfig()) as running:
-        yield running
-
-
 def check_stream(text: str) -> None:
     """Every event is one that the client knows, and they are in order."""
     sent = [json.loads(data) for _, data in events(text)]
@@ -118,12 +107,12 @@ def check_stream(text: str) -> None:
 @example(fields={"messages": LOOP}, answer="", tokens=3)
 @example(fields={"messages": [{"role": "assistant", "content": []}]}, answer="", tokens=3)
 @example(fields={"messages": LOOP[:1], "system": []}, answer="<tool_call>", tokens=9)
-def test_no_request_makes_the_server_fail(live: Live, fields: dict[str, Any], answer: str, tokens: int) -> None:
-    router = live.router
-    assert isinstance(router, ScriptRouter)
-    router.say(answer)
+def test_no_request_makes_the_server_fail(scripted: Live, fields: dict[str, Any], answer: str, tokens: int) -> None:
+    script = scripted.router
+    assert isinstance(script, ScriptRouter)
+    script.say(answer)
     body = json.dumps({"model": "smollm2", "max_tokens": tokens, **fields})
-    got = live.http.post("/v1/messages", content=body, headers={"content-type": "application/json"})
+    got = scripted.http.post("/v1/messages", content=body, headers={"content-type": "application/json"})
     if got.status_code == 200 and fields.get("stream"):
         check_stream(got.text)
     elif got.status_code == 200:

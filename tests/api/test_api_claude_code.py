@@ -4,15 +4,12 @@ that the prefix cache serves all of it."""
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from tests.api.claude_code import HEADERS, ClaudeCode, counting, put_together
 from tests.api.live import Live, events
-from tests.api.thinking_recipe import ScriptRouter, script_router, thinking_recipe
-
-from forebay.api import ApiConfig
+from tests.api.thinking_recipe import ScriptRouter, thinking_recipe
 
 ANSWERS = (
     '<think>\nI have to read it first.\n</think>\n\nI\'ll read it.\n\n<tool_call>\n{"name": "Read", "arguments": '
@@ -22,13 +19,6 @@ ANSWERS = (
     "<think>\nDone, then.\n</think>\n\nDone.",
     "You are welcome.",
 )
-
-
-@pytest.fixture(scope="module")
-def live() -> Iterator[Live]:
-    router = script_router()
-    with Live(router, router.recipe, ApiConfig()) as running:
-        yield running
 
 
 def send(live: Live, body: dict[str, Any]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
@@ -47,14 +37,14 @@ def send(live: Live, body: dict[str, Any]) -> tuple[list[dict[str, Any]], dict[s
     "thinking",
     [{"type": "adaptive"}, {"type": "adaptive", "display": "omitted"}, {"type": "enabled", "budget_tokens": 31_999}],
 )
-def test_every_prompt_goes_on_behind_the_last_answer(live: Live, thinking: dict[str, Any]) -> None:
-    router = live.router
-    assert isinstance(router, ScriptRouter)
-    router.say(*ANSWERS)
+def test_every_prompt_goes_on_behind_the_last_answer(
+    scripted: Live, script: ScriptRouter, thinking: dict[str, Any]
+) -> None:
+    script.say(*ANSWERS)
     program = ClaudeCode(thinking=thinking)
     body = program.ask("Read /a, please.")
     for turn, answer in enumerate(ANSWERS):
-        blocks, _ = send(live, body)
+        blocks, _ = send(scripted, body)
         program.answered(blocks)
         if turn < 2:
             assert [block["type"] for block in blocks].count("tool_use") == 2 - turn
@@ -62,17 +52,17 @@ def test_every_prompt_goes_on_behind_the_last_answer(live: Live, thinking: dict[
         else:
             assert blocks[-1]["text"] == answer.rpartition("\n")[2]
             body = program.ask("Thanks.")
-    prompts = [request.prompt_ids for request in router.requests]
+    prompts = [request.prompt_ids for request in script.requests]
     end = thinking_recipe().vocabulary.control_id("<|im_end|>")
-    for before, said, prompt in zip(prompts, router.said, prompts[1:], strict=False):
+    for before, said, prompt in zip(prompts, script.said, prompts[1:], strict=False):
         whole = [*before, *said, end]
         assert prompt[: len(whole)] == whole
 
 
-def test_the_billing_line_is_all_that_is_left_out(live: Live) -> None:
+def test_the_billing_line_is_all_that_is_left_out(scripted: Live) -> None:
     def count(system: Any) -> int:
         body = {"model": "smollm2", "messages": [{"role": "user", "content": "Hi"}], "system": system}
-        counted: int = live.http.post("/v1/messages/count_tokens", json=body).json()["input_tokens"]
+        counted: int = scripted.http.post("/v1/messages/count_tokens", json=body).json()["input_tokens"]
         return counted
 
     line = "x-anthropic-billing-header: cc_version=2.1.154.abc; cc_entrypoint=cli; cch=00000;"
@@ -83,9 +73,7 @@ def test_the_billing_line_is_all_that_is_left_out(live: Live) -> None:
     assert count(f"{line} You are a poet.") > count("You are a poet.") + 5
 
 
-def test_its_marks_ask_for_the_longest_retention(live: Live) -> None:
-    router = live.router
-    assert isinstance(router, ScriptRouter)
-    router.say("Hi.")
-    send(live, ClaudeCode().ask("Hi"))
-    assert router.requests[-1].retention == "agent"
+def test_its_marks_ask_for_the_longest_retention(scripted: Live, script: ScriptRouter) -> None:
+    script.say("Hi.")
+    send(scripted, ClaudeCode().ask("Hi"))
+    assert script.requests[-1].retention == "agent"
