@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given
@@ -27,13 +28,13 @@ class _Counting(Vocabulary):
 
     characters = 0
 
-    def plain_ids(self, text: str, *, continued: bool = False) -> list[int]:
-        self.characters += len(text)
-        return super().plain_ids(text, continued=continued)
+    def plain_batch(self, texts: Sequence[str], *, continued: bool = False) -> list[list[int]]:
+        self.characters += sum(map(len, texts))
+        return super().plain_batch(texts, continued=continued)
 
-    def plain_run(self, text: str, *, continued: bool = False) -> EncodedRun:
-        self.characters += len(text)
-        return super().plain_run(text, continued=continued)
+    def plain_runs(self, texts: Sequence[str], *, continued: bool = False) -> list[EncodedRun]:
+        self.characters += sum(map(len, texts))
+        return super().plain_runs(texts, continued=continued)
 
 
 def _piece(text: str, origin: Origin | None) -> Piece:
@@ -79,6 +80,17 @@ def test_the_next_turn_encodes_only_what_is_new(built: dict[str, Family]) -> Non
     more = [*history, Control(start), Words("user\n"), Text("And now?", Origin.USER)]
     assert encoder.encode(more).ids[: len(first)] == first.ids
     assert 0 < vocabulary.characters <= len("user\nAnd now?")
+
+
+def test_long_texts_are_encoded_as_short_ones_are(built: dict[str, Family]) -> None:
+    """They take another way through the library."""
+    for name in ("chatml", "llama2"):
+        vocabulary = Vocabulary(hf_parts(built[name].folder))
+        line = "the fox wrote: émile went to 東京 🙂.\n"
+        once, many = vocabulary.plain_batch([line]), vocabulary.plain_batch([line] * 200)
+        assert many == once * 200
+        [run] = vocabulary.plain_runs([line])
+        assert [each.ids for each in vocabulary.plain_runs([line] * 200)] == [run.ids] * 200
 
 
 def test_the_cache_forgets_the_oldest_beyond_its_limit() -> None:

@@ -9,15 +9,16 @@ token that crosses a border counts as text, never as the template's. Kept ids of
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from forebay.core.prompt import Origin, Prompt, Span
 from forebay.recipe.delimiters import Delimiters
-from forebay.recipe.pieces import Kept, Piece, Text, Words
+from forebay.recipe.pieces import Control, Kept, Piece, Text, Words
 from forebay.recipe.run_cache import Encoded, RunCache
 from forebay.recipe.swallowed import without_swallowed
-from forebay.recipe.vocabulary import Prefix, Vocabulary
+from forebay.recipe.vocabulary import EncodedRun, Prefix, Vocabulary
 
 _KNOWN_WORDS: Final = 1024
 _STARTS: Final = ("What", "a", "1", "(", "\u00e9", "\u4e00", '"', "#")
@@ -34,28 +35,36 @@ class PromptEncoder:
 
     def encode(self, pieces: Iterable[Piece]) -> Prompt:
         """Return the ids and spans. The model's BOS is put first when it expects one and the pieces have none."""
+        slots = list(self._slots(without_swallowed(pieces, self._vocabulary)))
+        encoded = self._encoded([slot for slot in slots if isinstance(slot, _Group)])
         build = _Builder()
+        for slot in slots:
+            if isinstance(slot, Control):
+                build.add([slot.id], Origin.TEMPLATE)
+            elif isinstance(slot, Kept):
+                build.add(slot.ids, Origin.ASSISTANT)
+            else:
+                for ids, origin in encoded[slot]:
+                    build.add(ids, origin)
+        return build.prompt(self._vocabulary.bos_id if self._vocabulary.adds_bos else None)
+
+    def _slots(self, pieces: Iterable[Piece]) -> Iterator[Control | Kept | _Group]:
+        """What has ids of its own, and between them the groups that are encoded together."""
         run: list[Words | Text] = []
-        behind_text = False
-        for piece in without_swallowed(pieces, self._vocabulary):
+        continued = False
+        for piece in pieces:
             if isinstance(piece, Words | Text):
                 run.append(piece)
                 continue
-            self._add_run(build, run, behind_text)
+            yield from self._run(run, continued)
             run = []
-            behind_text = isinstance(piece, Kept)
-            if isinstance(piece, Kept):
-                build.add(piece.ids, Origin.ASSISTANT)
-            else:
-                build.add([piece.id], Origin.TEMPLATE)
-        self._add_run(build, run, behind_text)
-        return build.prompt(self._vocabulary.bos_id if self._vocabulary.adds_bos else None)
+            continued = isinstance(piece, Kept) or self._vocabulary.prefix is Prefix.START
+            yield piece
+        yield from self._run(run, continued)
 
-    def _add_run(self, build: _Builder, run: Sequence[Words | Text], behind_text: bool) -> None:
-        continued = behind_text or (bool(build.ids) and self._vocabulary.prefix is Prefix.START)
+    def _run(self, run: Sequence[Words | Text], continued: bool) -> Iterator[_Group]:
         for group in self._groups(run):
-            for ids, origin in self._encoded(group, continued):
-                build.add(ids, origin)
+            yield _Group(continued, tuple(group))
             continued = True
 
     def _groups(self, run: Sequence[Words | Text]) -> list[list[Words | Text]]:
@@ -87,43 +96,72 @@ class PromptEncoder:
                 self._closing[piece.text] = known
         return known
 
-    def _encoded(self, group: list[Words | Text], continued: bool) -> Encoded:
-        """The ids of pieces that are encoded together, from the cache where it has them."""
-        key = (continued, *group)
-        known = self._cache.get(key)
-        if known is None:
-            known = self._mixed(group, continued) if len(group) > 1 else self._single(group[0], continued)
-            self._cache.put(key, known, sum(len(piece.text) for piece in group))
-        return known
+    def _encoded(self, groups: Iterable[_Group]) -> dict[_Group, Encoded]:
+        """The ids of each group, from the cache where it has them; the others are encoded at once, side by side."""
+        found: dict[_Group, Encoded] = {}
+        new: dict[_Group, None] = {}
+        for group in groups:
+            known = found.get(group) or self._cache.get(group)
+            if known is None:
+                new[group] = None
+            else:
+                found[group] = known
+        if new:
+            for group, encoded in self._encoded_anew(list(new)):
+                self._cache.put(group, encoded, len(group.text))
+                found[group] = encoded
+        return found
 
-    def _single(self, piece: Words | Text, continued: bool) -> Encoded:
-        ids = self._vocabulary.plain_ids(piece.text, continued=continued)
-        return [(array("I", ids), piece.origin if isinstance(piece, Text) else Origin.TEMPLATE)]
-
-    def _mixed(self, group: list[Words | Text], continued: bool) -> Encoded:
-        borders = _borders(group)
-        text = "".join(piece.text for piece in group)
-        run = self._vocabulary.plain_run(text, continued=continued)
-        encoded: Encoded = []
-        done = 0
-        for end, origin in borders[:-1]:
-            before, behind = run.around(end)
-            if before > done:
-                encoded.append((array("I", run.ids[done:before]), origin))
-            for token in range(max(before, done), behind):
-                encoded.append((array("I", run.ids[token : token + 1]), _origin(borders, *run.characters(token))))
-            done = max(done, behind)
-        encoded.append((array("I", run.ids[done:]), borders[-1][1]))
-        return encoded
+    def _encoded_anew(self, groups: list[_Group]) -> Iterator[tuple[_Group, Encoded]]:
+        for continued in (False, True):
+            single = [group for group in groups if group.continued is continued and len(group.pieces) == 1]
+            texts = self._vocabulary.plain_batch([group.text for group in single], continued=continued)
+            for group, ids in zip(single, texts, strict=True):
+                yield group, [(array("I", ids), _owner(group.pieces[0]))]
+            mixed = [group for group in groups if group.continued is continued and len(group.pieces) > 1]
+            runs = self._vocabulary.plain_runs([group.text for group in mixed], continued=continued)
+            for group, run in zip(mixed, runs, strict=True):
+                yield group, _by_origin(group, run)
 
 
-def _borders(group: list[Words | Text]) -> list[tuple[int, Origin]]:
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Pieces that are encoded together, and whether they follow other text."""
+
+    continued: bool
+    pieces: tuple[Words | Text, ...]
+
+    @property
+    def text(self) -> str:
+        return self.pieces[0].text if len(self.pieces) == 1 else "".join(piece.text for piece in self.pieces)
+
+
+def _by_origin(group: _Group, run: EncodedRun) -> Encoded:
+    borders = _borders(group.pieces)
+    encoded: Encoded = []
+    done = 0
+    for end, origin in borders[:-1]:
+        before, behind = run.around(end)
+        if before > done:
+            encoded.append((array("I", run.ids[done:before]), origin))
+        for token in range(max(before, done), behind):
+            encoded.append((array("I", run.ids[token : token + 1]), _origin(borders, *run.characters(token))))
+        done = max(done, behind)
+    encoded.append((array("I", run.ids[done:]), borders[-1][1]))
+    return encoded
+
+
+def _owner(piece: Words | Text) -> Origin:
+    return piece.origin if isinstance(piece, Text) else Origin.TEMPLATE
+
+
+def _borders(pieces: Iterable[Words | Text]) -> list[tuple[int, Origin]]:
     """The (end, origin) of each piece, in characters of the joined text."""
     borders: list[tuple[int, Origin]] = []
     end = 0
-    for piece in group:
+    for piece in pieces:
         end += len(piece.text)
-        borders.append((end, piece.origin if isinstance(piece, Text) else Origin.TEMPLATE))
+        borders.append((end, _owner(piece)))
     return borders
 
 

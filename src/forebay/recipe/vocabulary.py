@@ -17,8 +17,8 @@ from forebay.core.errors import InvalidRequestError
 from forebay.recipe.conversation import Conversation
 
 _LONG: Final = 4096
-"""From this many characters on it pays to have the library leave out the places of tokens, for which it takes the text
-through its threads."""
+"""From this many characters on it pays to have the library use its threads, and leave out the places of tokens where
+nobody asks for them."""
 Reference = Callable[[Conversation, bool], Sequence[int] | None]
 """What a library of the model's maker encodes: a conversation, and whether its last message is continued, to ids; None
 for a conversation that it refuses."""
@@ -98,24 +98,32 @@ class Vocabulary:
 
         Raises InvalidRequestError for text that is no Unicode, or that the tokenizer would turn into a control token.
         """
-        return self._checked(self._encoded(text, continued, places=False).ids)
+        return self.plain_batch([text], continued=continued)[0]
+
+    def plain_batch(self, texts: Sequence[str], *, continued: bool = False) -> list[list[int]]:
+        """`plain_ids` of each text; many or long ones side by side on all processors."""
+        return [self._checked(encoding.ids) for encoding in self._encoded(texts, continued, places=False)]
 
     def plain_encoding(self, text: str, *, continued: bool = False) -> tuple[list[int], list[tuple[int, int]]]:
         """Like `plain_ids`, with the characters [start, end) of the text that each token stands for."""
-        encoding = self._encoded(text, continued)
+        [encoding] = self._encoded([text], continued, places=True)
         return self._checked(encoding.ids), encoding.offsets
 
-    def plain_run(self, text: str, *, continued: bool = False) -> EncodedRun:
-        """Like `plain_encoding`, for a long text of which only some places matter."""
-        encoding = self._encoded(text, continued)
-        return EncodedRun(self._checked(encoding.ids), encoding, len(text))
+    def plain_runs(self, texts: Sequence[str], *, continued: bool = False) -> list[EncodedRun]:
+        """Like `plain_encoding` of each text, for those of which only some places matter."""
+        encodings = self._encoded(texts, continued, places=True)
+        return [
+            EncodedRun(self._checked(encoding.ids), encoding, len(text))
+            for text, encoding in zip(texts, encodings, strict=True)
+        ]
 
-    def _encoded(self, text: str, continued: bool, *, places: bool = True) -> Encoding:
+    def _encoded(self, texts: Sequence[str], continued: bool, *, places: bool) -> list[Encoding]:
         tokenizer = self._continued if continued else self._plain
         try:
-            if places or len(text) < _LONG:
-                return tokenizer.encode(text, add_special_tokens=False)
-            return tokenizer.encode_batch_fast([text], add_special_tokens=False)[0]
+            if sum(map(len, texts)) < _LONG:
+                return [tokenizer.encode(text, add_special_tokens=False) for text in texts]
+            batch = tokenizer.encode_batch if places else tokenizer.encode_batch_fast
+            return batch(list(texts), add_special_tokens=False)
         except TypeError as error:  # the library's way to refuse a string that has no UTF-8
             raise InvalidRequestError("The text holds a lone surrogate, which is not a character.") from error
 
