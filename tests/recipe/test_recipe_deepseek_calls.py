@@ -14,7 +14,7 @@ from tests.recipe.families import property_test
 from forebay.core.request import FinishReason
 from forebay.recipe import Conversation, Message
 from forebay.recipe.conversation import ToolCall
-from forebay.recipe.grammar import GrammarCompiler, GrammarTool, grammar_tokens, tool_grammar
+from forebay.recipe.grammar import DeadEndError, GrammarCompiler, GrammarTool, grammar_tokens, tool_grammar
 from forebay.recipe.parsers import (
     AnswerEnd,
     Event,
@@ -160,8 +160,32 @@ def test_the_grammar_allows_what_the_template_writes(model: Model, arguments: st
     made = [ToolCall("c", "look", arguments), ToolCall("d", "run-it", "{}")]
     matcher.follow(answer_ids(model, Message("assistant", "", calls=made)))
     assert matcher.accepting
-    with pytest.raises(Exception, match="grammar"):
+    with pytest.raises(DeadEndError):
         compiler.matcher(spec).follow(answer_ids(model, Message("assistant", "No call.")))
+
+
+@pytest.mark.parametrize("arguments", ["{}", '{"a b": "x</", "n": 1.10, "o": {"k": [null]}}', '{"a": ""}'])
+def test_a_tool_without_a_schema_takes_any_arguments(model: Model, arguments: str) -> None:
+    recipe = model.recipe
+    compiler = GrammarCompiler(grammar_tokens(recipe.vocabulary, recipe.stop_token_ids))
+    spec = tool_grammar(recipe.parsers, [GrammarTool("look", {"type": "object"})], required=True)
+    assert spec is not None
+    matcher = compiler.matcher(spec)
+    matcher.follow(answer_ids(model, Message("assistant", "", calls=[ToolCall("c", "look", arguments)])))
+    assert matcher.accepting
+
+
+def test_a_tool_whose_schema_has_no_property_takes_none(model: Model) -> None:
+    recipe = model.recipe
+    compiler = GrammarCompiler(grammar_tokens(recipe.vocabulary, recipe.stop_token_ids))
+    tool = GrammarTool('qu"ote', {"type": "object", "properties": {}})
+    spec = tool_grammar(recipe.parsers, [tool], required=True)
+    assert spec is not None
+    compiler.matcher(spec).follow(answer_ids(model, Message("assistant", "", calls=[ToolCall("c", 'qu"ote', "{}")])))
+    with pytest.raises(DeadEndError):
+        compiler.matcher(spec).follow(
+            answer_ids(model, Message("assistant", "", calls=[ToolCall("c", 'qu"ote', '{"a": 1}')]))
+        )
 
 
 def test_a_prefill_of_reasoning_is_continued_as_reasoning(model: Model) -> None:

@@ -1,6 +1,7 @@
 """Grammars of calls in DSML, DeepSeek's format: a tag for each argument, text as it is and everything else as JSON.
 
-Text has no quotes around it there, so of a schema's rules for strings only `enum` and `const` are enforced.
+Text has no quotes around it there, so of a schema's rules for strings only `enum` and `const` are enforced. A schema
+without properties leaves the arguments free.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from forebay.recipe.grammar.lark import json_of, literal, marker
+from forebay.recipe.templates.dsml_text import spelled_name
 from forebay.recipe.vocabulary import Vocabulary
 
 _MARKER: Final = "\uff5cDSML\uff5c"
@@ -34,6 +36,8 @@ class _Writer:
         """`empty`: what stands in a call without arguments."""
         self._mark, self._block, self._invoke, self._parameter, self._empty = mark, block, invoke, parameter, empty
         self._rules: list[str] = []
+        self._free = False
+        """There is a rule for free arguments."""
 
     def block(self, tools: Sequence[tuple[str, Mapping[str, Any]]], *, parallel: bool) -> str:
         """All rules."""
@@ -53,6 +57,25 @@ class _Writer:
         return f'"\\n</" {self._mark} {literal(tag + ">")}'
 
     def _call(self, at: int, name: str, schema: Mapping[str, Any]) -> None:
+        inner = self._arguments(at, schema) if "properties" in schema else self._free_arguments()
+        head = literal(f'{self._invoke} name="{spelled_name(name)}">')
+        self._rules.append(f'call_{at}: "\\n<" {self._mark} {head} {inner} {self._close(self._invoke)}')
+
+    def _free_arguments(self) -> str:
+        """Any arguments, each as text or as JSON."""
+        if not self._free:
+            self._free = True
+            head, tail = literal(f'{self._parameter} name="'), literal(self._parameter + ">")
+            text, value = literal('" string="true">'), literal('" string="false">')
+            either = f'({text} VALUE | {value} {json_of({})} "</")'
+            self._rules += [
+                f'free_argument: "\\n<" {self._mark} {head} NAME {either} {self._mark} {tail}',
+                'NAME: /[^"\\\\<>\\n]+/',
+            ]
+        return f"(free_argument+ | {self._empty})" if self._empty else "free_argument*"
+
+    def _arguments(self, at: int, schema: Mapping[str, Any]) -> str:
+        """The schema's own, in its order."""
         properties = schema.get("properties") or {}
         required = schema.get("required") or ()
         shared = {key: schema[key] for key in _DEFINITIONS if key in schema}
@@ -61,15 +84,14 @@ class _Writer:
             rule = f"argument_{at}_{number}"
             self._argument(rule, argument, {**shared, **value} if isinstance(value, dict) else shared)
             parts.append(rule if argument in required else f"({rule})?")
-        head = literal(f'{self._invoke} name="{name}">')
         inner = " ".join(parts)
         if self._empty and not required:
-            inner = f"({inner} | {self._empty})" if parts else self._empty
-        self._rules.append(f'call_{at}: "\\n<" {self._mark} {head} {inner} {self._close(self._invoke)}')
+            return f"({inner} | {self._empty})" if parts else self._empty
+        return inner
 
     def _argument(self, rule: str, name: str, schema: Mapping[str, Any]) -> None:
         string = _is_text(schema)
-        head = literal(f'{self._parameter} name="{name}" string="{"true" if string else "false"}">')
+        head = literal(f'{self._parameter} name="{spelled_name(name)}" string="{"true" if string else "false"}">')
         value = _text_of(schema) if string else f'{json_of(schema)} "</"'
         self._rules.append(f'{rule}: "\\n<" {self._mark} {head} {value} {self._mark} {literal(self._parameter + ">")}')
 

@@ -63,8 +63,13 @@ class Dsml:
         yield from (Words("</"), Control(self.mark), Words(f"{tag}>"))
 
 
+def spelled_name(name: str) -> str:
+    """A name as it stands between an attribute's quotes."""
+    return inner(name) if '"' in name else name
+
+
 def _name(name: str) -> Text:
-    return Text(inner(name) if '"' in name else name, Origin.ASSISTANT)
+    return Text(spelled_name(name), Origin.ASSISTANT)
 
 
 def _string(spelling: str) -> str | None:
