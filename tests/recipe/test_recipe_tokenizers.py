@@ -79,6 +79,19 @@ def test_gguf_and_folder_give_the_same_ids(built: dict[str, Family], name: str) 
         assert recipe.encode_chat(conversation).ids == family.recipe.encode_chat(conversation).ids
 
 
+@pytest.mark.parametrize(("name", "swallows"), [("Phi 3.5 Mini Instruct", True), ("Phi3", True), ("Phi 4", False)])
+def test_gguf_files_of_phi3_swallow_white_space_behind_tokens(
+    built: dict[str, Family], name: str, swallows: bool
+) -> None:
+    """GGUF has no flag for it, so it goes by the model's name, as llama.cpp does."""
+    family = built["phi3"]
+    recipe = Recipe(gguf_parts(_gguf_metadata(family) | {"general.name": name}))
+    line = [] if swallows else recipe.plain_ids("\n")
+    user, end, assistant = map(family.id_of, ("<|user|>", "<|end|>", "<|assistant|>"))
+    expected = [user, *line, *recipe.plain_ids("Hi"), end, *line, assistant, *line]
+    assert recipe.encode_chat(talk(("user", "Hi"))).ids == expected
+
+
 def test_text_without_markers_is_encoded_as_by_the_whole_tokenizer(family: Family) -> None:
     rng = random.Random(2)
     atoms = ["the ", "fox", "\n", " ", "1", "23", "é", "東", "🙂", "'s", "(", ".", "\t", "IN", "ST"]

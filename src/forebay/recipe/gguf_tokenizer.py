@@ -72,6 +72,7 @@ def gguf_parts(metadata: Mapping[str, Any]) -> TokenizerParts:
         stop_ids=_stop_ids(ids, control),
         chat_template=template or None,
         named={f"{name}_token": tokens[token_id] for name, token_id in ids.items()},
+        swallows_behind=_swallowing(metadata, control),
     )
 
 
@@ -132,6 +133,14 @@ def _bpe(vocab: dict[str, int], merges: list[tuple[str, str]], **options: bool) 
         return models.BPE(vocab=vocab, merges=merges, **options)
     except Exception as error:  # the library raises nothing narrower
         raise UnsupportedModelError(f"The GGUF file's merges and tokens contradict each other: {error}") from error
+
+
+def _swallowing(metadata: Mapping[str, Any], control: Mapping[str, int]) -> frozenset[int]:
+    """GGUF doesn't say which control tokens swallow white space; Phi-3's are known to."""
+    name = str(metadata.get("general.name", "")).lower().replace(" ", "-")
+    if not any(phi in name for phi in ("phi-3", "phi3")):
+        return frozenset()
+    return frozenset(token for text, token in control.items() if text not in ("<unk>", "<s>", "<|endoftext|>"))
 
 
 def _named_ids(metadata: Mapping[str, Any], size: int) -> dict[str, int]:
