@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 from contextlib import aclosing
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import psutil
 import pytest
 
+from forebay.cli.main import main
 from forebay.cluster import WorkerOptions, local_worker
 from forebay.core.errors import ConfigError, EngineUnavailableError
 from forebay.core.messages import TierStats, TokenOutput
@@ -18,6 +20,7 @@ from forebay.core.request import GenerateRequest, Priority, SamplingParams
 from forebay.router import Router
 
 PROMPT = random.Random(4).choices(range(3, 250), k=200)
+PROMPTS = {f"p{i}": [*PROMPT[:96], *random.Random(i).choices(range(3, 250), k=16 * i)] for i in range(8)}
 
 
 def options(model: Path, folder: Path, **more: Any) -> WorkerOptions:
@@ -71,18 +74,44 @@ async def test_tenants_share_what_the_operator_marks(tiny_llama: Path, tmp_path:
         assert tokens(first) == tokens(second)
 
 
-async def test_a_killed_worker_leaves_right_pages_or_none(tiny_llama: Path, tmp_path: Path) -> None:
-    answer: list[int] | None = None
-    for round_ in range(4):
-        with pytest.raises(EngineUnavailableError):  # noqa: PT012 (the worker dies within)
-            async with local_worker(options(tiny_llama, tmp_path)) as router:
-                found = tokens(await ask(router, f"r{round_}", PROMPT))
-                assert answer is None or found == answer
-                answer = found
-                await asyncio.sleep(0.01 * round_)
-                (worker,) = (p for p in psutil.Process().children() if "forebay.engine.worker" in " ".join(p.cmdline()))
+async def kill_under_load(model: Path, folder: Path, round_: int) -> dict[str, list[int]]:
+    """Answers of a worker that is killed at some moment while it computes, writes and loads; whole ones only."""
+    found: dict[str, list[int]] = {}
+
+    async def one(router: Router, name: str) -> None:
+        found[name] = tokens(await ask(router, f"{name} {round_}", PROMPTS[name], 30))
+
+    with pytest.raises(ExceptionGroup) as lost:  # noqa: PT012 (the worker dies within)
+        async with local_worker(options(model, folder, kv_memory=48 * 8192, max_model_len=320)) as router:
+            (worker,) = (p for p in psutil.Process().children() if "forebay.engine.worker" in " ".join(p.cmdline()))
+            async with asyncio.TaskGroup() as group:
+                for name in PROMPTS:
+                    group.create_task(one(router, name))
+                await asyncio.sleep(random.Random(round_).uniform(0.0, 0.6))
                 worker.kill()
                 await ask(router, "lost", PROMPT)
+    assert lost.group_contains(EngineUnavailableError)
+    return found
+
+
+async def test_a_killed_worker_leaves_right_pages_or_none(tiny_llama: Path, tmp_path: Path) -> None:
+    """FOREBAY_KILL_ROUNDS sets how often."""
+    async with local_worker(options(tiny_llama, tmp_path / "other", host_pool=0, prefix_cache=False)) as router:
+        right = {name: tokens(await ask(router, name, ids, 30)) for name, ids in PROMPTS.items()}
+    folder = tmp_path / "kv"
+    answers = cached = 0
+    for round_ in range(int(os.environ.get("FOREBAY_KILL_ROUNDS", "3"))):
+        found = await kill_under_load(tiny_llama, folder, round_)
+        assert found == {name: right[name] for name in found}
+        assert main(["cache", "verify", "--cache-dir", str(folder)]) == 0
+        answers += len(found)
+    async with local_worker(options(tiny_llama, folder)) as router:
+        for name, ids in PROMPTS.items():
+            outputs = await ask(router, name, ids, 30)
+            assert tokens(outputs) == right[name]
+            cached += outputs[0].cached_disk
+        assert (await tiers(router)).counters["corrupt_disk"] == 0
+    assert cached > 0, "what was written before the kills is read after them"
 
 
 async def test_preempted_by_another_client_it_goes_on_unchanged(tiny_llama: Path, tmp_path: Path) -> None:
