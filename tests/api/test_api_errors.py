@@ -260,6 +260,9 @@ def test_a_schema_may_be_nested_but_not_without_bound(shared: Live) -> None:
             schema = {"type": "array", "items": schema}
         form = {"type": "json_schema", "json_schema": {"name": "n", "schema": schema}}
         assert shared.http.post(CHATS, json={**CHAT, "response_format": form}).status_code == status
+        for strict in (False, True):
+            tool = {"type": "function", "function": {"name": "f", "parameters": schema, "strict": strict}}
+            assert shared.http.post(CHATS, json={**CHAT, "tools": [tool]}).status_code == status
 
 
 def test_roles_out_of_order_are_422_with_the_place(shared: Live) -> None:
