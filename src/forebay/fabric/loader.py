@@ -20,6 +20,8 @@ log = logging.getLogger(__name__)
 
 _RUN = 32
 """Pages read from disk in one go."""
+_AHEAD = 4
+"""Runs that the system is told of at a time, the one that is read included."""
 _PENDING_S = 30.0
 """How long a copy that another thread makes is waited for."""
 
@@ -78,7 +80,7 @@ class Loader:
         """Load a run of pages that begins at `start`; returns how many leading ones are right.
 
         They are read straight to the device, whose memory is touched in any case: that of the pool may never have been,
-        and touching it takes longer than reading. The run after this one begins to be read meanwhile.
+        and touching it takes longer than reading. The runs after this one begin to be read meanwhile.
         """
         if self._disk is None:
             return 0
@@ -86,9 +88,8 @@ class Loader:
         if not leases:
             return 0
         try:
-            run, ahead = leases[:_RUN], leases[_RUN:]
-            if ahead:
-                self._disk.prefetch(ahead)
+            self._disk.prefetch(leases)
+            run = leases[:_RUN]
             size = self._pool.page_bytes
             buffers = [memory_at(at, size) for at in job.addresses[start : start + len(run)]]
             return [*self._disk.read(run, buffers), False].index(False)
@@ -97,9 +98,9 @@ class Loader:
                 lease.release()
 
     def _disk_leases(self, job: LoadJob, start: int) -> list[DiskLease]:
-        """Of up to two runs."""
+        """Of this run and those that are read ahead."""
         leases: list[DiskLease] = []
-        now, end = self._clock(), start + 2 * _RUN
+        now, end = self._clock(), start + _AHEAD * _RUN
         for ref, host in zip(job.refs[start:end], job.leases[start:end], strict=True):
             lease = None if host or self._disk is None else self._disk.lease(ref.id, ref.tenant, now)
             if lease is None:
