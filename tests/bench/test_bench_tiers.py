@@ -5,9 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from forebay.bench.agents import AgentPlan, replay_agents
 from forebay.bench.random_model import write_random_model
 from forebay.bench.tiers import measure_preemption, measure_restore
+from forebay.bench.write_through import measure_write_through
 from forebay.engine import WorkerOptions
 
 
@@ -57,3 +60,11 @@ def test_agents_find_their_past_after_a_restart(tiny_llama: Path, tmp_path: Path
     assert figures["from_disk_after_restart"] >= 300
     assert figures["ttft_ms_p50"] > 0
     assert figures["ttft_ms_p50_no_cache"] > 0
+
+
+def test_write_through_is_compared_with_none(tiny_llama: Path, tmp_path: Path) -> None:
+    figures = measure_write_through(options(tiny_llama, cache_dir=str(tmp_path)), 2, 40, 2, silent)
+    assert figures["pages_written"] >= 3 * 2 * 4, "three rounds of two sequences of four full pages"
+    assert min(figures["decode_tokens_per_s"], figures["decode_tokens_per_s_without"]) > 0
+    ratio = figures["decode_tokens_per_s"] / figures["decode_tokens_per_s_without"]
+    assert figures["cost"] == pytest.approx(1 - ratio, abs=0.01)

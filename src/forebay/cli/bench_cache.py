@@ -93,6 +93,41 @@ def restore(model: str = DEFAULT_MODEL, *, tokens: Positive = 8000, options: Mov
     return _say(figures, lines, as_json=options.json)
 
 
+def write_through(
+    model: str = DEFAULT_MODEL,
+    *,
+    rows: Positive = 8,
+    tokens: Positive = 96,
+    rounds: Positive = 9,
+    options: MoveBenchOptions = _MOVE,
+) -> int:
+    """Measure what copying finished pages down costs the speed of decode, host pool and disk together.
+
+    Parameters
+    ----------
+    model
+        As for forebay serve.
+    rows
+        Sequences that decode at once.
+    tokens
+        Tokens of each answer.
+    rounds
+        Times that all are made, in turn with and without tiers; medians are reported.
+    """
+    from forebay.bench.write_through import measure_write_through
+
+    with _folder() as folder, console.stages("starting the engine") as report:
+        base = _options(model, options, folder=folder, target_itl_s=60.0)
+        figures = _measured(lambda: measure_write_through(base, rows, tokens, rounds, report))
+    lines = [
+        f"Decode of {rows} sequences: {figures['decode_tokens_per_s']} tokens/s with write-through, "
+        f"{figures['decode_tokens_per_s_without']} without: it costs {figures['cost']:.1%} "
+        f"(the rounds' middle half lies {figures['spread']:.1%} apart).",
+        f"{figures['pages_written']} pages were copied to the host pool, {figures['pages_to_disk']} to disk.",
+    ]
+    return _say(figures, lines, as_json=options.json)
+
+
 def agent_replay(
     model: str = DEFAULT_MODEL, *, agents: Positive = 8, turns: Positive = 40, options: MoveBenchOptions = _MOVE
 ) -> int:
