@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
+import httpx2
 from anthropic.types import Message, RawMessageStreamEvent
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
@@ -84,6 +85,12 @@ answers = st.lists(st.one_of(st.sampled_from((*MARKERS, '{"name": "look", "argum
 STREAMED: Final[TypeAdapter[RawMessageStreamEvent]] = TypeAdapter(RawMessageStreamEvent)
 
 
+def post(live: Live, path: str, fields: dict[str, Any]) -> httpx2.Response:
+    """The answer to a request, which JSON can spell whatever it holds."""
+    body = json.dumps({"model": "smollm2", **fields})
+    return live.http.post(path, content=body, headers={"content-type": "application/json"})
+
+
 def check_stream(text: str) -> None:
     """Every event is one that the client knows, and they are in order."""
     sent = [json.loads(data) for _, data in events(text)]
@@ -111,12 +118,14 @@ def test_no_request_makes_the_server_fail(scripted: Live, fields: dict[str, Any]
     script = scripted.router
     assert isinstance(script, ScriptRouter)
     script.say(answer)
-    body = json.dumps({"model": "smollm2", "max_tokens": tokens, **fields})
-    got = scripted.http.post("/v1/messages", content=body, headers={"content-type": "application/json"})
+    got = post(scripted, "/v1/messages", {"max_tokens": tokens, **fields})
     if got.status_code == 200 and fields.get("stream"):
         check_stream(got.text)
     elif got.status_code == 200:
-        Message.model_validate(got.json())
+        usage = Message.model_validate(got.json()).usage
+        prompt = {name: value for name, value in fields.items() if name not in ("stream", "stop_sequences")}
+        counted = post(scripted, "/v1/messages/count_tokens", prompt)
+        assert counted.json() == {"input_tokens": usage.input_tokens}
     else:
         error = got.json()["error"]
         malformed = got.status_code == 500 and "not valid JSON" in error["message"]
