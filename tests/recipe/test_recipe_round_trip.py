@@ -119,6 +119,44 @@ def test_a_kept_answer_goes_in_as_the_model_wrote_it(recipes: dict[str, Recipe],
     assert prompt[len(asked) + len(kept)] in recipe.stop_token_ids
 
 
+@pytest.mark.parametrize("swapped", [False, True])
+def test_results_name_the_calls_of_a_kept_answer_as_the_model_did(recipes: dict[str, Recipe], swapped: bool) -> None:
+    """Nemo writes the id behind the arguments, when the client has long been told another."""
+    recipe = recipes["mistralai-Mistral-Nemo-Instruct-2407"]
+    kept = KeptAnswer(_answer(recipe, [CALL, STOP], [RESULT, STOPPED]))
+    calls = [ToolCall("client001", CALL.name, CALL.arguments), ToolCall("client002", STOP.name, STOP.arguments)]
+    results = [Message("tool", "1", call_id="client001"), Message("tool", "2", call_id="client002")]
+    history = [*_ASKED, Message("assistant", "", calls=calls, kept=kept), *(results[::-1] if swapped else results)]
+    spelled = _spelled(recipe, [*history, Message("assistant", "Done."), Message("user", "Thanks")])
+    named = [f'{{"content": 1, "call_id": "{CALL.id}"}}', f'{{"content": 2, "call_id": "{STOP.id}"}}']
+    for text in named:
+        assert text in spelled
+    assert (spelled.index(named[0]) > spelled.index(named[1])) == swapped
+    assert "client00" not in spelled
+    assert "client001" in _spelled(recipe, [*_ASKED, Message("assistant", "", calls=calls), *results])
+
+
+@pytest.mark.parametrize(
+    "written",
+    ['[TOOL_CALLS][{"name": "x"', "[TOOL_CALLS]{}", "[TOOL_CALLS][1, 2]", "[TOOL_CALLS][][TOOL_CALLS][]", "x"],
+)
+def test_a_kept_answer_that_is_no_array_of_the_calls_changes_no_id(recipes: dict[str, Recipe], written: str) -> None:
+    recipe = recipes["mistralai-Mistral-Nemo-Instruct-2407"]
+    begin, *texts = written.split("[TOOL_CALLS]")
+    ids = recipe.plain_ids(begin) + [
+        token for text in texts for token in (recipe.vocabulary.control_id("[TOOL_CALLS]"), *recipe.plain_ids(text))
+    ]
+    calls = [ToolCall("client001", "a", "{}"), ToolCall("client002", "b", "{}")]
+    results = [Message("tool", "1", call_id="client001"), Message("tool", "2", call_id="client002")]
+    spelled = _spelled(recipe, [*_ASKED, Message("assistant", "", calls=calls, kept=KeptAnswer(ids)), *results])
+    assert '"call_id": "client001"' in spelled
+
+
+def _spelled(recipe: Recipe, messages: list[Message]) -> str:
+    ids = recipe.encode_chat(Conversation(messages, TOOLS)).ids
+    return b"".join(map(recipe.token_bytes, ids)).decode()
+
+
 def _fields(text: str) -> Iterator[tuple[str, Conversation]]:
     """A conversation with the text in each field that a client writes."""
     tool = ToolSpec("look", "Look.", {"type": "object", "properties": {"place": {"enum": ["a"]}}})

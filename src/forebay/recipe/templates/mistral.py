@@ -19,6 +19,7 @@ from forebay.recipe.order import RoleOrder, SystemPlace
 from forebay.recipe.pieces import Control, Piece, Text, Words
 from forebay.recipe.templates.answers import kept_or
 from forebay.recipe.templates.json_text import inner, respaced, tool_object, written
+from forebay.recipe.templates.mistral_kept import Spell, with_kept_ids
 from forebay.recipe.templates.mistral_styles import (
     CallForm,
     LaterSystem,
@@ -39,6 +40,8 @@ class Mistral:
     style: Style
     marks: dict[str, Control]
     """The control tokens of the format by their spelling, as far as the vocabulary has them."""
+    spell: Spell
+    """A token's bytes."""
     opening: Callable[[], Sequence[Piece]]
     """What comes before the first question of a conversation without a system message: nothing, or one of the
     template's own."""
@@ -66,7 +69,7 @@ class Mistral:
         for mark in style.marks:
             vocabulary.control_id(mark)
         marks = {mark: Control(token) for mark, token in vocabulary.control.items()}
-        return cls(style, marks, opening)
+        return cls(style, marks, vocabulary.token_bytes, opening)
 
     def pieces(self, conversation: Conversation, *, continue_final: bool = False) -> Iterator[Piece]:
         """The conversation up to the assistant's turn; with `continue_final` its last message stays open.
@@ -74,8 +77,8 @@ class Mistral:
         Raises ConversationError when questions and answers don't take turns, InvalidRequestError for what the style has
         no place for.
         """
-        messages = conversation.messages
         self._check(conversation)
+        messages = self._named_as_kept(conversation.messages)
         asked = [at for at, message in enumerate(messages) if message.role == "user"]
         tools_at = self._place(asked, last=self.style.tools is ToolsAt.LAST_QUESTION)
         system_at = self._place(asked, last=self.style.system is SystemAt.LAST_QUESTION)
@@ -89,6 +92,12 @@ class Mistral:
             if message is not folded:
                 is_open = continue_final and at == len(messages) - 1
                 yield from self._turn(message, folded if at == system_at else None, is_open=is_open)
+
+    def _named_as_kept(self, messages: list[Message]) -> list[Message]:
+        begin = self.marks.get("[TOOL_CALLS]")
+        if begin is None or self.style.calls is not CallForm.ARRAY:
+            return messages
+        return with_kept_ids(messages, begin.id, self.spell)
 
     @staticmethod
     def _place(asked: list[int], *, last: bool) -> int:
