@@ -109,7 +109,7 @@ def check_stream(text: str) -> None:
     assert still_open is None
 
 
-@settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=120, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
 @given(fields=fields, answer=answers, tokens=st.integers(3, 40))
 @example(fields={"messages": LOOP}, answer="", tokens=3)
 @example(fields={"messages": [{"role": "assistant", "content": []}]}, answer="", tokens=3)
