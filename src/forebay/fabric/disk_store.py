@@ -50,13 +50,12 @@ class DiskStore:
         quotas: Quotas | None = None,
         extent_bytes: int | None = None,
         make_files: Callable[[Path, int], ExtentFiles] = ExtentFiles,
-        on_drop: Callable[[bytes], None] = lambda _: None,
     ) -> None:
         """Open the store in `folder` (made if need be, for this user only), holding at most `limit` bytes of disk.
 
-        `retention` None takes the classes that the store was last opened with; `on_drop` hears of each bad page. What
-        is beyond the limit goes; a store whose index is damaged begins empty. Raises ConfigError when another server
-        uses it, its format is another, or the folder can't be made.
+        `retention` None takes the classes that the store was last opened with. What is beyond the limit goes; a store
+        whose index is damaged begins empty. Raises ConfigError when another server uses it, its format is another, or
+        the folder can't be made.
         """
         self.folder = folder
         make_folder(folder)
@@ -64,7 +63,8 @@ class DiskStore:
         self._write = threading.RLock()
         self._metrics = metrics
         self._dropped: list[Record] = []
-        self._on_drop = on_drop
+        self.on_drop: Callable[[bytes], None] = lambda _: None
+        """Hears of each page that turned out to be damaged."""
         self._index = open_index(folder, min(1 << 20, limit // 16))
         smallest = min(_SMALLEST_EXTENT, max(1, limit // 8))
         self._files = make_files(folder / EXTENTS, extent_bytes or max(smallest, limit // 128))
@@ -254,4 +254,4 @@ class DiskStore:
             log.warning("page %s on disk is dropped: %s", record.ref.id.hex()[:16], reason)
             self._metrics.count(corrupt_disk=1)
             self._dropped.append(record)
-            self._on_drop(record.ref.id)
+            self.on_drop(record.ref.id)

@@ -1,11 +1,26 @@
 """What a tier below the host pool answers, so that the threads that move pages need not know which one it is.
 
-`DiskStore` is one. A remote store would be another: its leases name places of its own, and nothing else changes.
+`DiskStore` is one. A remote store would be another, given to `KvTiers` in its place. The contract, which
+`tests/fabric/test_fabric_contract.py` holds every implementation to:
+
+- **The step loop never waits.** `where`, `lacking`, `used`, `pin`, `unpin` and `lease` answer from memory: a remote
+  store keeps an index here, and is told of changes in the background. An index may promise a page that is gone by the
+  time it is read: that is a miss then.
+- **Reading may take as long as it takes**, in one thread of its own, but must end: a remote store has a deadline after
+  which the page counts as not right. `prefetch` says what will be read next and returns at once.
+- **A page is right or it is not there.** The bytes that a lease's buffer holds are compared with the checksum that the
+  page was stored with (`DiskLease.check`), after the last copy; one that differs is dropped and told to `on_drop`.
+- **Storing** is done by one thread, some pages at a time. What was accepted is readable until it is evicted, expired or
+  dropped; a store that can't write raises TierError and has kept nothing of the call.
+- **Tenants are apart**: a page of another tenant is a miss, but for public ones (`kv.tiers.readable`). The store must
+  trust its own index for that, never what a caller says.
+- **Pins** keep a page from eviction and expiry until they are taken back, also when it comes later than the pin; they
+  end with the process that set them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -23,7 +38,18 @@ class StoredPage:
 
 
 class StorageTier(Protocol):
-    """Times are seconds since 1970. `where`, `used`, `pin` and `unpin` never wait for input or output."""
+    """Times are seconds since 1970."""
+
+    on_drop: Callable[[bytes], None]
+    """Called with the id of each page that turned out to be damaged; set by the owner."""
+
+    @property
+    def pages(self) -> int:
+        """Pages stored."""
+
+    @property
+    def disk_bytes(self) -> int:
+        """Bytes that they take where they lie."""
 
     def where(self, page: bytes, tenant: str, now: float) -> Where:
         """DISK or MISS."""

@@ -19,6 +19,7 @@ from forebay.fabric.memory import HostMemory
 from forebay.fabric.metrics import Metrics, PoolGauges, TierCounters
 from forebay.fabric.mover import Mover
 from forebay.fabric.pacer import Pacer, copy_speed
+from forebay.fabric.protocol import StorageTier
 from forebay.kv.quota import Quotas
 from forebay.kv.retention import RetentionPolicy
 from forebay.kv.tiers import Lookup, PageRef, Where
@@ -66,8 +67,12 @@ class TierGauges:
 class KvTiers:
     """Host pool and disk with the threads that move pages between them and the device. A context manager."""
 
-    def __init__(self, config: TierConfig, clock: Callable[[], float] = time.time) -> None:
-        """Open the tiers. `clock` gives seconds since 1970. Raises ConfigError when memory or folder can't be had."""
+    def __init__(
+        self, config: TierConfig, clock: Callable[[], float] = time.time, store: StorageTier | None = None
+    ) -> None:
+        """Open the tiers. `clock` gives seconds since 1970; `store` is what lies below the host pool instead of the
+        disk, and is closed with the tiers. Raises ConfigError when memory or folder can't be had.
+        """
         self.config = config
         self.retention = RetentionPolicy(config.retention)
         self._clock = clock
@@ -82,10 +87,12 @@ class KvTiers:
             quotas=config.host_quotas,
         )
         try:
-            self._disk = self._open_disk(config)
+            self._disk = store or self._open_disk(config)
         except BaseException:
             self._pool.close()
             raise
+        if self._disk is not None:
+            self._disk.on_drop = lambda page: self._pool.mark_unclean([page])
         pacer = Pacer(config.copy_share * copy_speed(time.perf_counter))
         self._mover = Mover(
             self._pool, self._disk, self._metrics, clock, pacer=pacer, verify_at_rest=config.verify_at_rest
@@ -102,7 +109,6 @@ class KvTiers:
             retention=self.retention,
             worth=Worth(config.disk_half_life_s),
             quotas=config.disk_quotas,
-            on_drop=lambda page: self._pool.mark_unclean([page]),
         )
 
     def lookup(self, pages: Iterable[bytes], tenant: str) -> Lookup:
