@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -74,6 +76,13 @@ def test_equals_the_published_template(published: Recipe, data: st.DataObject) -
 def test_equals_the_library(official: Library, data: st.DataObject) -> None:
     conversation = data.draw(conversations(calls=2))
     assert official.recipe.encode_chat(conversation).ids == official.encode(of_library(conversation))
+
+
+def test_golden_ids(official: Library) -> None:
+    """Made by openai-harmony 0.0.8, on 3 February 2026."""
+    for case in json.loads((Path(__file__).parent / "golden" / "harmony.json").read_text(encoding="utf-8")):
+        conversation = msgspec.convert(case["conversation"], Conversation)
+        assert official.recipe.encode_chat(conversation).ids == case["ids"]
 
 
 # --- Where it does more than the published template -------------------------------------------------------------------
