@@ -44,7 +44,7 @@ _DEEP_PARAM = "tools.0.function.parameters" + ".a" * 64
 def test_refused_for_every_model(
     built: dict[str, Family], conversation: Conversation, continued: bool, said: str, param: str
 ) -> None:
-    for name in ("chatml", "phi3"):
+    for name in ("chatml", "qwen3"):
         with pytest.raises(InvalidRequestError, match=said) as caught:
             built[name].recipe.encode_chat(conversation, continue_final=continued)
         assert caught.value.param == param

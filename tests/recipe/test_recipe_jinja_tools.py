@@ -169,6 +169,21 @@ def test_json_is_that_of_the_library(value: Any, indent: int | None, sort: bool)
     assert str.__str__(marked_json(value, indent=indent, sort_keys=sort)) == expected
 
 
+@pytest.mark.parametrize("options", ["", "indent=2", "sort_keys=true", "separators=(',', ':')", "ensure_ascii=true"])
+def test_tools_as_json_are_those_of_the_library(options: str) -> None:
+    import json
+
+    tool = ToolSpec("b", "é", {"type": "object", "properties": {"z": {"function": {"a": 1.0}}, "a": {}}})
+    source = f"{{{{ tools | tojson({options}) }}}}{{% for m in messages %}}{{{{ m.content }}}}{{% endfor %}}"
+    given = [{"type": "function", "function": {"name": "b", "description": "é", "parameters": tool.parameters}}]
+    keywords = eval(f"dict({options.replace('true', 'True')})")
+    expected = json.dumps(given, **{"ensure_ascii": False, **keywords})
+    template = JinjaTemplate(source, _CONTROL, {}, lambda: datetime(2026, 2, 3))
+    shown = template.render(Conversation([Message("user", "")], [tool]))
+    assert str.__str__(shown) == expected
+    assert set(shown.marks) == {TOOLS}
+
+
 def test_json_of_one_owner_is_all_its_own() -> None:
     text = marked_json({Marked.of("k", TOOLS): [1, Marked.of("a\n", TOOLS)]})
     assert set(text.marks) == {TOOLS}

@@ -82,7 +82,10 @@ def _of_json(path: Path, value: Any, depth: int) -> Iterator[tuple[Path, str]]:
 
 
 def check_unicode(conversation: Conversation) -> None:
-    """Raise InvalidRequestError for a string that holds half of a surrogate pair."""
+    """Raise InvalidRequestError for a string that holds half of a surrogate pair, and for a schema that is nested too
+    deep."""
+    if _all_unicode(conversation):
+        return
     for path, text in client_strings(conversation):
         try:
             text.encode()
@@ -90,3 +93,34 @@ def check_unicode(conversation: Conversation) -> None:
             raise InvalidRequestError(
                 "The text holds a lone surrogate, which is not a character.", ".".join(map(str, path))
             ) from error
+
+
+def _all_unicode(conversation: Conversation) -> bool:
+    """Whether all is well: schemas, which may hold thousands of strings, are looked at as a whole."""
+    schemas: list[Any] = [tool.parameters for tool in conversation.tools]
+    if conversation.answer_format is not None and conversation.answer_format.kind == "json_schema":
+        schemas.append(_parsed(conversation.answer_format.text))
+    if _too_deep(schemas):
+        return False
+    try:
+        for index, message in enumerate(conversation.messages):
+            "".join(text for _, text in _of_message(("messages", index), message)).encode()
+        "".join(tool.name + tool.description for tool in conversation.tools).encode()
+        json.dumps(schemas, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _too_deep(value: list[Any]) -> bool:
+    level = value
+    for _ in range(MAX_DEPTH + 1):
+        level = [
+            inner
+            for each in level
+            for inner in (each.values() if isinstance(each, dict) else each if isinstance(each, list) else ())
+            if isinstance(inner, dict | list)
+        ]
+        if not level:
+            return False
+    return True

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 from forebay.recipe.conversation import Message, ToolCall, ToolSpec
 from forebay.recipe.jinja.marked import MARKS, TEMPLATE, TOOLS, Marked
-from forebay.recipe.templates.json_text import respaced, tool_object
+from forebay.recipe.templates.json_text import respaced, tool_object, written
 
+_OBJECTS: Final = frozenset(("function", "parameters"))
 Dress = Callable[[str, int], str]
 """Makes a template's string of a text and its mark."""
 
@@ -28,9 +29,12 @@ def plain(text: str, mark: int) -> str:
     return text
 
 
-class Arguments(dict[str, Any]):
-    """A call's arguments. A template that walks through them sees a dictionary; one that writes them as JSON gets the
-    text that was sent, so numbers, repeated keys and their order stay as they were."""
+class Written(dict[str, Any]):
+    """An object with its JSON text, of a call's arguments or of a tool.
+
+    A template that walks through it sees a dictionary; one that writes it as JSON gets the text. For arguments that is
+    the text that was sent, so numbers, repeated keys and their order stay as they were.
+    """
 
     def __init__(self, values: dict[str, Any], text: str) -> None:
         super().__init__(values)
@@ -65,7 +69,16 @@ def given_messages(messages: Sequence[Message], dress: Dress, *, as_text: bool =
 
 def given_tools(tools: Sequence[ToolSpec], dress: Dress) -> list[Any]:
     """The variable `tools`."""
-    return [_dressed(tool_object(tool), TOOLS, dress) for tool in tools]
+    return [_tool(tool_object(tool), dress) for tool in tools]
+
+
+def _tool(value: dict[str, Any], dress: Dress) -> Written:
+    """A tool, its function and its schema, each with its text."""
+    given: dict[str, Any] = {}
+    for key, inner in value.items():
+        is_object = key in _OBJECTS and isinstance(inner, dict)
+        given[dress(key, TOOLS)] = _tool(inner, dress) if is_object else _dressed(inner, TOOLS, dress)
+    return Written(given, dress(written(value), TOOLS))
 
 
 def _message(message: Message, name: str, dress: Dress, as_text: bool) -> dict[str, Any]:
@@ -98,7 +111,7 @@ def _arguments(text: str, mark: int, dress: Dress) -> Any:
         values = None
     if not isinstance(values, dict):
         return dress(text, mark)
-    return Arguments(_dressed(values, mark, dress), dress(respaced(text), mark))
+    return Written(_dressed(values, mark, dress), dress(respaced(text), mark))
 
 
 def _dressed(value: Any, mark: int, dress: Dress) -> Any:

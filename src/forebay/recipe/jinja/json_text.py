@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from forebay.recipe.jinja.given import Arguments, Number
+from forebay.recipe.jinja.given import Number, Written
 from forebay.recipe.jinja.marked import TEMPLATE, UNKNOWN, Marked, concat, runs
 
 
@@ -36,6 +36,7 @@ class _Writer:
     def __init__(self, ascii_only: bool, indent: int | None, separators: Any, sort: bool) -> None:
         self._ascii = ascii_only
         self._indent = indent
+        self._usual = indent is None and not separators and not sort and not ascii_only
         self._comma: str = separators[0] if separators else ", " if indent is None else ","
         self._colon: str = separators[1] if separators else ": "
         self._sort = sort
@@ -43,7 +44,7 @@ class _Writer:
     def parts(self, value: Any, depth: int) -> Iterator[str]:
         if isinstance(value, str):
             yield from self._string(value)
-        elif isinstance(value, Number) or (isinstance(value, Arguments) and self._indent is None and not self._sort):
+        elif isinstance(value, Number) or (isinstance(value, Written) and self._usual):
             yield value.text
         elif isinstance(value, dict):
             items = sorted(value.items()) if self._sort else value.items()

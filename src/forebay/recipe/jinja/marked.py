@@ -7,6 +7,7 @@ that joins strings by itself) returns a plain `str`, and from that no control to
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from operator import index
 from typing import Any, Final, SupportsIndex
@@ -32,6 +33,7 @@ ORIGIN_OF: Final[dict[int, Origin]] = {mark: origin for origin, mark in MARKS.it
 
 MAX_LENGTH: Final = 1 << 24
 """Characters of one string; beyond it the template is running away."""
+_RUN: Final = re.compile(rb"(.)\1*", re.DOTALL)
 
 
 class Marked(str):
@@ -179,13 +181,9 @@ def concat_with(separator: str, parts: Iterable[str]) -> Marked:
 
 def runs(text: str) -> Iterator[tuple[str, int]]:
     """The longest stretches of one mark, in order, as plain strings."""
-    marks = marks_of(text)
     plain = str.__str__(text)
-    start = 0
-    for end in range(1, len(marks) + 1):
-        if end == len(marks) or marks[end] != marks[start]:
-            yield plain[start:end], marks[start]
-            start = end
+    for run in _RUN.finditer(marks_of(text)):
+        yield plain[run.start() : run.end()], run[0][0]
 
 
 def _bound(length: int) -> None:
