@@ -55,9 +55,9 @@ def _plain(recipe: Recipe) -> Iterator[Live]:
 def scripted() -> Iterator[Live]:
     """A server whose model reasons and calls tools, and says what a test wants it to."""
     from tests.api.live import Live
-    from tests.api.thinking_recipe import script_router
+    from tests.api.thinking_recipe import script_router, thinking_recipe
 
-    router = script_router()
+    router = script_router(thinking_recipe())
     with Live(router, router.recipe, ApiConfig()) as live:
         yield live
 

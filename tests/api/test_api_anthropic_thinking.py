@@ -9,7 +9,7 @@ import pytest
 from anthropic.types import ThinkingBlock
 from tests.api.live import Live
 from tests.api.messages_asking import ADAPTIVE, ASK, TIME, TWO, WEATHER, create, shape
-from tests.api.thinking_recipe import ScriptRouter, thinking_recipe
+from tests.api.thinking_recipe import ScriptRouter, script_ids, thinking_recipe
 
 from forebay.recipe import Conversation
 from forebay.recipe import Message as Turn
@@ -31,7 +31,7 @@ def test_thinking_ends_at_its_budget(claude: anthropic.Anthropic, script: Script
 def test_thinking_shorter_than_its_budget_is_left_alone(claude: anthropic.Anthropic, script: ScriptRouter) -> None:
     script.say(TWO)
     message = create(claude, tools=[WEATHER, TIME], thinking={"type": "enabled", "budget_tokens": 400})
-    assert script.said == [thinking_recipe().script(TWO)]
+    assert script.said == [script_ids(thinking_recipe(), TWO)]
     assert message.stop_reason == "tool_use"
 
 

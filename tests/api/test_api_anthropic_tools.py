@@ -11,7 +11,7 @@ from anthropic.types import ToolUseBlock
 from pydantic import BaseModel
 from tests.api.live import Live, events
 from tests.api.messages_asking import ADAPTIVE, ASK, CALL, INPUT, NOW, TIME, TWO, WEATHER, create, either, shape
-from tests.api.thinking_recipe import ScriptRouter, thinking_recipe
+from tests.api.thinking_recipe import ScriptRouter, script_ids, thinking_recipe
 
 from forebay.recipe import Conversation, ToolCall, ToolSpec
 from forebay.recipe import Message as Turn
@@ -157,7 +157,7 @@ def test_an_answer_in_a_format(scripted: Live, script: ScriptRouter, beta: bool)
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_call_that_is_cut_is_no_success(claude: anthropic.Anthropic, script: ScriptRouter, stream: bool) -> None:
     script.say(CALL)
-    cut = len(thinking_recipe().script(CALL[: CALL.index("1.10")]))
+    cut = len(script_ids(thinking_recipe(), CALL[: CALL.index("1.10")]))
     message = either(claude, stream=stream, max_tokens=cut, tools=[WEATHER])
     assert message.stop_reason == "max_tokens"
     [block] = message.content

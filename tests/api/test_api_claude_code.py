@@ -4,12 +4,16 @@ that the prefix cache serves all of it."""
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.api.claude_code import HEADERS, ClaudeCode, counting, put_together
 from tests.api.live import Live, events
-from tests.api.thinking_recipe import ScriptRouter, thinking_recipe
+from tests.api.thinking_recipe import ScriptRouter, script_router, thinking_recipe
+from tests.recipe.families import build_family
+
+from forebay.api import ApiConfig
 
 ANSWERS = (
     '<think>\nI have to read it first.\n</think>\n\nI\'ll read it.\n\n<tool_call>\n{"name": "Read", "arguments": '
@@ -57,6 +61,22 @@ def test_every_prompt_goes_on_behind_the_last_answer(
     for before, said, prompt in zip(prompts, script.said, prompts[1:], strict=False):
         whole = [*before, *said, end]
         assert prompt[: len(whole)] == whole
+
+
+def test_a_tool_loop_on_qwen3s_own_template(tmp_path: Path) -> None:
+    """The template drops the reasoning of turns before the last question; within a loop everything stays."""
+    router = script_router(build_family("qwen3", tmp_path).recipe)
+    router.say(*ANSWERS)
+    with Live(router, router.recipe, ApiConfig()) as live:
+        program = ClaudeCode()
+        body = program.ask("Read /a, please.")
+        for _ in range(2):
+            program.answered(send(live, body)[0])
+            body = program.results("ok")
+        assert send(live, body)[0][-1]["text"] == "Done."
+    prompts = [request.prompt_ids for request in router.requests]
+    for before, said, prompt in zip(prompts, router.said, prompts[1:], strict=False):
+        assert prompt[: len(before) + len(said)] == [*before, *said]
 
 
 def test_the_billing_line_is_all_that_is_left_out(scripted: Live) -> None:

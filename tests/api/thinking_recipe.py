@@ -83,12 +83,13 @@ class ThinkingRecipe(Recipe):
     def _control(self, spelling: str) -> Control:
         return Control(self.vocabulary.control_id(spelling))
 
-    def script(self, text: str) -> list[int]:
-        """Ids of an answer: the markers are tokens, all else is plain."""
-        ids: list[int] = []
-        for part in re.split("(" + "|".join(MARKERS) + ")", text):
-            ids += [self.vocabulary.control_id(part)] if part in MARKERS else self.plain_ids(part)
-        return ids
+
+def script_ids(recipe: Recipe, text: str) -> list[int]:
+    """Ids of an answer: the markers are tokens, all else is plain."""
+    ids: list[int] = []
+    for part in re.split("(" + "|".join(MARKERS) + ")", text):
+        ids += [recipe.vocabulary.control_id(part)] if part in MARKERS else recipe.plain_ids(part)
+    return ids
 
 
 @cache
@@ -124,9 +125,7 @@ class ScriptRouter(FakeRouter):
 
     def _choice(self, request: GenerateRequest, index: int) -> list[TokenOutput]:
         recipe, stop = self.recipe, self.recipe.stop_token_ids[0]
-        if not isinstance(recipe, ThinkingRecipe):
-            raise TypeError("the script needs the recipe with its markers")
-        wanted = [*recipe.script(self.script.pop(0) if len(self.script) > 1 else self.script[0]), stop]
+        wanted = [*script_ids(recipe, self.script.pop(0) if len(self.script) > 1 else self.script[0]), stop]
         ids = _held(recipe, request, wanted)[: request.sampling.max_tokens]
         ended = ids[-1] == stop
         self.said.append(ids[:-1] if ended else ids)
@@ -158,9 +157,8 @@ def _held(recipe: Recipe, request: GenerateRequest, wanted: list[int]) -> list[i
     return ids
 
 
-def script_router() -> ScriptRouter:
+def script_router(recipe: Recipe) -> ScriptRouter:
     """A router with room for long prompts."""
-    recipe = thinking_recipe()
     classes = {"none": 0.0, "chat": 300.0, "agent": 3600.0}
     model = msgspec.structs.replace(
         MODEL, max_model_len=60_000, vocab_size=recipe.vocab_size, retention_classes=classes
