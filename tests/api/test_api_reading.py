@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.api.tool_recipe import tool_recipe
+from tests.recipe.parsers import answers
 
 from forebay.api.reading import EndReason, Finish, ParsedReader, calls_of
 from forebay.core.request import FinishReason
@@ -85,6 +86,14 @@ def test_the_body_is_the_reasoning_with_its_markers_and_the_space_behind_them(te
     ids = recipe.plain_ids(text)
     assert recipe.decode(ids[: reading.body]) == body
     assert reading.reasoning_tokens <= reading.body
+
+
+def test_channels_have_no_body() -> None:
+    answer = "⟦<|channel|>⟧commentary⟦<|message|>⟧So.⟦<|end|>⟧⟦<|start|>⟧assistant⟦<|channel|>⟧analysis⟦<|message|>⟧Hm"
+    reading = ParsedReader(answers.parser("harmony"), lambda _: False, channels=True)
+    reading.push(answers.ids("harmony", answer))
+    assert reading.reasoning_tokens > 0
+    assert reading.body == 0
 
 
 def test_a_cut_answer_ends_by_length_and_says_what_was_cut() -> None:

@@ -21,7 +21,7 @@ from forebay.core.errors import EngineUnavailableError
 from forebay.core.messages import TokenLogprobs, TokenOutput
 from forebay.core.request import FinishReason, GenerateRequest
 from forebay.recipe import TextStream
-from forebay.recipe.parsers import Event, ReasoningDelta, TextDelta, merge
+from forebay.recipe.parsers import Event, ReasoningDelta, TextDelta, ToolFormat, merge
 
 
 @dataclass(slots=True)
@@ -172,7 +172,8 @@ def _reader(
     parser = recipe.parsers.parser(
         detokenizer, prompt_ids=request.prompt_ids, tools=prepared.tools, stop_ids=request.sampling.stop_token_ids
     )
-    return ParsedReader(parser, lambda token: not recipe.token_bytes(token).strip(), stop, minimum)
+    channels = recipe.parsers.tool_format is ToolFormat.HARMONY
+    return ParsedReader(parser, lambda token: not recipe.token_bytes(token).strip(), stop, minimum, channels=channels)
 
 
 def _first_error(group: BaseExceptionGroup[BaseException]) -> BaseException:

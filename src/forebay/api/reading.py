@@ -114,10 +114,18 @@ class ParsedReader:
     """An answer in its model's format: reasoning, text and calls."""
 
     def __init__(
-        self, parser: AnswerParser, is_blank: Callable[[int], bool], stop: Sequence[str] = (), min_tokens: int = 0
+        self,
+        parser: AnswerParser,
+        is_blank: Callable[[int], bool],
+        stop: Sequence[str] = (),
+        min_tokens: int = 0,
+        *,
+        channels: bool = False,
     ) -> None:
-        """`is_blank`: whether a token is white space only."""
+        """`is_blank`: whether a token is white space only. `channels`: the format parts reasoning from the rest in its
+        own way, so that there is no body."""
         self._parser = parser
+        self._channels = channels
         self._is_blank = is_blank
         self._stops = StopStrings(stop)
         self._min_tokens = min_tokens
@@ -150,7 +158,7 @@ class ParsedReader:
             reasons |= isinstance(event, ReasoningDelta)
         if reasons or self._parser.in_reasoning:
             self.reasoning_tokens += 1
-            if self.body is not None:
+            if self.body is not None and not self._channels:
                 self.body = None if self._said or said else self._tokens
         elif self.body and self.body == self._tokens - 1 and self._is_blank(token):
             self.body = self._tokens
