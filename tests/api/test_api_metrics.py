@@ -54,6 +54,25 @@ def test_steps() -> None:
     assert value(metrics, "forebay_step_seconds_sum") == pytest.approx(0.05)
 
 
+def test_work_is_a_share_of_the_machines_limits() -> None:
+    metrics = ApiMetrics("m")
+
+    def stats(flops: float, bytes_read: float, busy_s: float) -> WorkerStats:
+        return WorkerStats(flops=flops, bytes_read=bytes_read, busy_s=busy_s, gemm_gflops=100.0, read_gbps=20.0)
+
+    metrics.on_stats(stats(50e9, 10e9, 1.0))
+    assert value(metrics, "forebay_mfu") == pytest.approx(0.5)
+    assert value(metrics, "forebay_read_share") == pytest.approx(0.5)
+    metrics.on_stats(stats(60e9, 30e9, 3.0))
+    assert value(metrics, "forebay_mfu") == pytest.approx(0.05)
+    assert value(metrics, "forebay_read_share") == pytest.approx(0.5)
+    metrics.on_stats(stats(60e9, 30e9, 3.0))
+    assert value(metrics, "forebay_mfu") == pytest.approx(0.05), "no step, no news"
+    assert value(metrics, "forebay_flops_total") == 60e9
+    assert value(metrics, "forebay_busy_seconds_total") == 3.0
+    assert value(metrics, "forebay_machine_flops") == 100e9
+
+
 def test_clock_of_one_generation() -> None:
     metrics, now = ApiMetrics("m"), [100.0]
     observer = RequestObserver(metrics, clock=lambda: now[0])

@@ -20,12 +20,12 @@ class CounterDeltas:
 
     def __init__(self, counters: Mapping[str, Sequence[Increases]]) -> None:
         self._counters = counters
-        self._last = dict.fromkeys(counters, 0)
+        self._last: dict[str, float] = dict.fromkeys(counters, 0.0)
 
     def add(self, stats: WorkerStats) -> None:
         """Take one message. A value below the last one is a new worker's, and counts from zero."""
         for name, counters in self._counters.items():
-            value: int = getattr(stats, name)
+            value: float = getattr(stats, name)
             last = self._last[name]
             self._last[name] = value
             for counter in counters:

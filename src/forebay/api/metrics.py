@@ -15,6 +15,7 @@ from forebay.api.cache import LastStats
 from forebay.api.metric_deltas import CounterDeltas
 from forebay.api.observe import Timing
 from forebay.api.tier_metrics import TierMetrics
+from forebay.api.work_metrics import WorkMetrics
 from forebay.core.messages import StepSample, WorkerStats
 from forebay.core.request import FinishReason
 
@@ -43,6 +44,7 @@ class ApiMetrics:
         self._http_metrics()
         self._tiers = TierMetrics(self.registry, dict(zip(_LABELS, self._labels, strict=True)))
         self.answers = AnswerMetrics(self.registry, dict(zip(_LABELS, self._labels, strict=True)))
+        self._work = WorkMetrics(self.registry, dict(zip(_LABELS, self._labels, strict=True)))
         self.last = LastStats()
 
     def _gauge(self, name: str, text: str) -> Gauge:
@@ -126,6 +128,7 @@ class ApiMetrics:
             self._class_waiting.labels(*self._labels, str(length_class)).set(waiting)
         self._deltas.add(stats)
         self._tiers.on_stats(stats)
+        self._work.on_stats(stats)
         self.last.stats = stats
         for step in stats.steps:
             self._add_step(step)

@@ -24,8 +24,8 @@ from forebay.engine.build import build_engine
 from forebay.engine.engine import Engine
 from forebay.kernels import load_kernels
 from forebay.kernels.cpu import cpu_info
-from forebay.kernels.limits import measure_limits
-from forebay.models import ModelConfig, describe, resolve
+from forebay.kernels.known_limits import remember
+from forebay.kernels.limits import MachineLimits, measure_limits
 
 DECODE_STEPS = 16
 """Steps in one timed run of decode."""
@@ -54,7 +54,6 @@ def measure_engine(options: WorkerOptions, plan: EnginePlan, report: Report) -> 
     Raises ForebayError when the model can't be loaded or a measurement does not fit its context.
     """
     engine = build_engine(options, report)
-    config = describe(resolve(options.model))
     report("measuring the machine's limits", 0.0)
     kernels = load_kernels(options.kernels)
     before = measure_limits(kernels)
@@ -62,20 +61,29 @@ def measure_engine(options: WorkerOptions, plan: EnginePlan, report: Report) -> 
     decode = {rows: _decode(engine, rows, plan, report) for rows in plan.rows}
     # Other work on the machine only ever makes a limit too small, so the better of two measurements counts.
     after = measure_limits(kernels)
-    read_gbps = max(before.read_gbps, after.read_gbps)
-    gemm_gflops = max(before.gemm_gflops, after.gemm_gflops)
-    flops = {length: rate * linear_flops(config) / 1e9 / gemm_gflops for length, rate in prefill.items()}
-    middle = plan.context + DECODE_STEPS * (plan.repeat + 1) // 2
-    reads = {
-        rows: step_bytes(engine, config, rows, middle, options) * rate / rows / 1e9 / read_gbps
-        for rows, rate in decode.items()
+    best = remember(
+        kernels,
+        MachineLimits(
+            read_gbps=max(before.read_gbps, after.read_gbps), gemm_gflops=max(before.gemm_gflops, after.gemm_gflops)
+        ),
+    )
+    read_gbps, gemm_gflops = best.read_gbps, best.gemm_gflops
+    cost = engine.work.cost
+    # The layers' products alone, which is the share that is comparable between lengths; and with attention's work.
+    flops = {length: rate * cost.layer_flops / 1e9 / gemm_gflops for length, rate in prefill.items()}
+    whole = {
+        length: rate * (cost.layer_flops + cost.attention_flops * (length + 1) / 2) / 1e9 / gemm_gflops
+        for length, rate in prefill.items()
     }
+    middle = plan.context + DECODE_STEPS * (plan.repeat + 1) // 2
+    reads = {rows: cost.decode_bytes(rows, middle) * rate / rows / 1e9 / read_gbps for rows, rate in decode.items()}
     return {
         "prefill": _rounded(prefill, 1),
         "decode": _rounded(decode, 1),
         "limits": {"gemm_gflops": round(gemm_gflops, 1), "read_gbps": round(read_gbps, 1)},
         "mfu_prefill": round(flops[plan.prefill[0]], 3),
         "mfu_prefill_by_length": _rounded(flops, 3),
+        "mfu_prefill_with_attention": _rounded(whole, 3),
         "read_share_decode": _rounded(reads, 3),
         "context": plan.context,
         "repeat": plan.repeat,
@@ -86,21 +94,6 @@ def measure_engine(options: WorkerOptions, plan: EnginePlan, report: Report) -> 
 def engine_options(model: str, plan: EnginePlan, base: dict[str, Any]) -> WorkerOptions:
     """Options under which each measurement runs as one kind of step: no prefix cache, room for the most rows."""
     return WorkerOptions(model=model, prefix_cache=False, target_itl_s=_NO_TARGET_S, max_running=max(plan.rows), **base)
-
-
-def linear_flops(config: ModelConfig) -> int:
-    """Floating-point operations of one token in the layers' matrix products; head and attention are not in it."""
-    heads = (config.heads + 2 * config.kv_heads) * config.head_dim + config.heads * config.head_dim
-    return 2 * config.layers * config.hidden_size * (heads + 3 * config.intermediate_size)
-
-
-def step_bytes(engine: Engine, config: ModelConfig, rows: int, context: int, options: WorkerOptions) -> int:
-    """Bytes that a decode step has to read: all weights but an untied embedding, and K and V of every row."""
-    weight_bytes = 4 if options.dtype == "fp32" else 2
-    kv_bytes = 4 if (options.kv_dtype or options.dtype) == "fp32" else 2
-    unread = 0 if config.tied_embeddings else config.vocab_size * config.hidden_size * weight_bytes
-    kv = rows * context * 2 * config.layers * config.kv_heads * config.head_dim * kv_bytes
-    return engine.info.weight_bytes - unread + kv
 
 
 def _prefill(engine: Engine, length: int, repeat: int, report: Report) -> float:
@@ -158,6 +151,7 @@ def _described(engine: Engine, options: WorkerOptions) -> dict[str, Any]:
         "parameters": engine.info.parameters,
         "weight_bytes": engine.info.weight_bytes,
         "dtype": options.dtype,
+        "quantize": options.quantize,
         "kernels": engine.info.kernels,
         "threads": torch.get_num_threads(),
         "cpu": cpu.model,

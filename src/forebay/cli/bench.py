@@ -135,6 +135,8 @@ class EngineBenchOptions:
 
     dtype: Dtype = "bf16"
     """How weights and KV cache are kept in memory."""
+    quantize: Quantize = "auto"
+    """As for forebay serve: auto keeps 4 and 8 bits of a GGUF file, int4 and int8 quantise the others too."""
     threads: Positive | None = None
     """Compute threads; by default the cores that this process may use."""
     kernels: KernelChoice = "auto"

@@ -14,7 +14,8 @@ from forebay.core.errors import ConfigError
 def run(model: str, options: EngineBenchOptions) -> int:
     """Measure and print. Raises ForebayError when the model can't be loaded or is too small for what is asked."""
     plan = EnginePlan(options.prefill, options.rows, options.context, options.repeat)
-    base = {"dtype": options.dtype, "threads": options.threads, "kernels": options.kernels}
+    base: dict[str, Any] = {"dtype": options.dtype, "quantize": options.quantize}
+    base |= {"threads": options.threads, "kernels": options.kernels}
     try:
         with console.stages("starting the engine") as report:
             figures = measure_engine(engine_options(model, plan, base), plan, report)
@@ -28,13 +29,16 @@ def table(figures: dict[str, Any]) -> str:
     """The figures for people."""
     limits = figures["limits"]
     lines = [
-        f"{figures['model']}, {figures['dtype']}, kernels {figures['kernels']}, {figures['threads']} threads",
+        f"{figures['model']}, {figures['dtype']}, weights {figures['quantize']}, kernels {figures['kernels']}, {figures['threads']} threads",
         f"{figures['cpu']}: matrix products {limits['gemm_gflops']:g} GFLOP/s, memory {limits['read_gbps']:g} GB/s",
         "",
-        "prefill           tokens/s   of the matrix limit",
+        "prefill           tokens/s   of the matrix limit   with attention's work",
     ]
     for length, rate in figures["prefill"].items():
-        lines.append(f"  {length:>6} tokens  {rate:>9.1f}   {figures['mfu_prefill_by_length'][length]:>6.0%}")
+        lines.append(
+            f"  {length:>6} tokens  {rate:>9.1f}   {figures['mfu_prefill_by_length'][length]:>6.0%}"
+            f"                {figures['mfu_prefill_with_attention'][length]:>6.0%}"
+        )
     lines += ["", f"decode, from {figures['context']} tokens on", "                  tokens/s   of the memory limit"]
     for rows, rate in figures["decode"].items():
         lines.append(f"  {rows:>4} sequences {rate:>9.1f}   {figures['read_share_decode'][rows]:>6.0%}")

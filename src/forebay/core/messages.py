@@ -125,6 +125,8 @@ class TierStats(msgspec.Struct, kw_only=True):
     prompt_tokens_host: int = 0
     """Prompt tokens that came from the host pool."""
     prompt_tokens_disk: int = 0
+    tenants: dict[str, tuple[int, int]] = {}
+    """Bytes of each tenant's pages in the host pool and on disk; "" stands for public ones."""
     urgent_s: list[float] = []
     """Seconds of each preemption's copies since the last message (bounded)."""
     load_s: list[float] = []
@@ -156,6 +158,16 @@ class WorkerStats(msgspec.Struct, tag=True, kw_only=True):
     tiers: TierStats | None = None
     """None where the device is the only tier."""
     evictions: int = 0
+    flops: float = 0.0
+    """Floating-point operations that the steps had to do at least."""
+    bytes_read: float = 0.0
+    """Bytes of weights and KV that the steps had to read from memory at least."""
+    busy_s: float = 0.0
+    """Seconds that the steps took."""
+    gemm_gflops: float = 0.0
+    """10^9 operations a second of this machine's fastest matrix product; 0: not measured."""
+    read_gbps: float = 0.0
+    """10^9 bytes a second that this machine reads from memory; 0: not measured."""
     steps: list[StepSample] = []
     """The steps since the last message (bounded; older ones are dropped first)."""
 

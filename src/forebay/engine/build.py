@@ -17,8 +17,10 @@ from forebay.engine.moves import PageMoves
 from forebay.engine.options import Dtype, WorkerOptions
 from forebay.engine.runner import ModelRunner
 from forebay.engine.tiers import open_tiers
+from forebay.engine.work import ModelCost, Work
 from forebay.kernels import Kernels, load_kernels
 from forebay.kernels.cpu import cpu_info
+from forebay.kernels.known_limits import known_limits
 from forebay.kv import KvBook
 from forebay.kv.retention import RetentionPolicy
 from forebay.models import Model, ModelSource, describe, load_model, resolve
@@ -87,4 +89,6 @@ def _assemble(options: WorkerOptions, source: ModelSource, kernels: Kernels, mod
     moves = None if tiers is None else PageMoves(tiers, runner.address)
     scheduler = Scheduler(config, book, fingerprint, StepTimeModel(), moves)
     constraints = Constraints(lambda: load_grammars(source, info.vocab_size))
-    return Engine(scheduler, book, runner, info, time.monotonic, constraints=constraints, moves=moves)
+    cost = ModelCost.of(model.config, model.read_bytes, layout.dtype.itemsize)
+    work = Work(cost, known_limits(kernels))
+    return Engine(scheduler, book, runner, info, time.monotonic, constraints=constraints, work=work, moves=moves)

@@ -25,6 +25,7 @@ from forebay.engine.logprobs import token_logprobs
 from forebay.engine.moves import PageMoves
 from forebay.engine.runner import ModelRunner, StepResult
 from forebay.engine.sampler import Draw, sample
+from forebay.engine.work import Work
 from forebay.kv import KvBook
 from forebay.scheduling import Scheduler, SequenceUpdate, StepPlan
 
@@ -49,15 +50,17 @@ class Engine:
         clock: Callable[[], float],
         *,
         constraints: Constraints,
+        work: Work,
         moves: PageMoves | None = None,
     ) -> None:
-        """`moves` are the tiers below the device that `scheduler` plans with."""
+        """`work` is told of every step; `moves` are the tiers below the device that `scheduler` plans with."""
         self.info = info
         self._constraints = constraints
         self._scheduler = scheduler
         self._book = book
         self._runner = runner
         self._moves = moves
+        self._work = work
         self._stalled = False
         self._planning_s = 0.0
         self._clock = clock
@@ -91,6 +94,11 @@ class Engine:
     def moves(self) -> PageMoves | None:
         """The tiers below the device, where there are any."""
         return self._moves
+
+    @property
+    def work(self) -> Work:
+        """What the steps have done, and what the model costs."""
+        return self._work
 
     def forget_device(self) -> None:
         """Give up what the prefix cache holds on the device alone; tiers below keep what they have."""
@@ -196,6 +204,7 @@ class Engine:
             per_row.append([token for token, _ in pairs])
             for choice, (_, found) in enumerate(pairs, start=row.sequence.index):
                 per_sequence[row.sequence.request_id, choice] = found
+        self._work.add(plan, ended - started)
         self._samples.append(StepSample(plan.predicted_s, ended - started, plan.prefill_tokens, plan.decode_rows))
         updates = self._scheduler.complete(plan, per_row, ended, ended - started)
         return [self._output(update, per_sequence) for update in updates]
@@ -252,6 +261,7 @@ class Engine:
         """Gauges and counters as of now, with the steps since the last call."""
         stats = self._scheduler.stats()
         stats.steps = list(self._samples)
+        self._work.add_to(stats)
         if self._moves is not None and stats.tiers is not None:
             self._moves.add_to(stats.tiers)
         self._samples.clear()

@@ -48,6 +48,12 @@ class Model:
             tensors.update({id(value): value for value in values if hasattr(value, "nbytes")})
         return sum(value.nbytes for value in tensors.values())
 
+    @property
+    def read_bytes(self) -> int:
+        """Bytes of weights that a step reads: all but an embedding that is not the head as well."""
+        embed, head = self._weights.embed, self._weights.head
+        return self.weight_bytes - (0 if embed is head else embed.nbytes)
+
     def layout(self, kv_dtype: torch.dtype) -> KvLayout:
         """The shape of the page store for this model with keys and values stored as `kv_dtype`."""
         return KvLayout(self.config.layers, self.config.kv_heads, self.config.head_dim, kv_dtype)

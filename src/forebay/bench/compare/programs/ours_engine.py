@@ -14,14 +14,12 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from forebay.bench.engine import linear_flops, step_bytes
 from forebay.core.request import GenerateRequest, SamplingParams
 from forebay.engine import WorkerOptions
 from forebay.engine.build import build_engine
 from forebay.engine.engine import Engine
 from forebay.kernels import load_kernels
 from forebay.kernels.limits import measure_limits
-from forebay.models import describe, resolve
 
 _WARM_CONTEXT = 16
 _WARM_STEPS = 4
@@ -54,15 +52,15 @@ def main() -> int:
         except ValueError as error:
             failures[row.name] = str(error)
     after = measure_limits(kernels)
-    config = describe(resolve(options.model))
+    cost = engine.work.cost
     extras = {
         "gemm_gflops": max(before.gemm_gflops, after.gemm_gflops),
         "read_gbps": max(before.read_gbps, after.read_gbps),
-        "layer_flops": linear_flops(config),
-        "head_flops": 2 * config.vocab_size * config.hidden_size,
-        "read_bytes": step_bytes(engine, config, 0, 0, options),
+        "layer_flops": cost.layer_flops,
+        "head_flops": cost.head_flops,
+        "read_bytes": cost.weight_bytes,
         "weight_bytes": engine.info.weight_bytes,
-        "kv_token_bytes": step_bytes(engine, config, 1, 1, options) - step_bytes(engine, config, 0, 0, options),
+        "kv_token_bytes": cost.kv_token_bytes,
         "parameters": engine.info.parameters,
         "native_kernels": float(engine.info.kernels != "torch"),
     }
