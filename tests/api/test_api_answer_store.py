@@ -48,6 +48,7 @@ def test_what_a_key_depends_on() -> None:
         key(USER, Message("assistant", "", calls=[ToolCall("1", "g", "{}")])),
         key(USER, Message("assistant", "", calls=[ToolCall("1", "f", '{"a": 1}')])),
         key(Message("user", ["H", "i"]), REPLY),
+        key(Message("user", "Hi", name="Al"), REPLY),
     ]
     assert len({key(USER, REPLY), *others}) == len(others) + 1
     assert key(USER, REPLY) == key(USER, Message("assistant", ["Hel", "lo"], reasoning="It greets."))

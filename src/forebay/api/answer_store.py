@@ -46,7 +46,8 @@ class HistoryKey:
         answer = message.role == "assistant" and not isinstance(message.text, str)
         text = "".join(message.text) if answer else message.content
         calls = [part for call in message.calls for part in (call.id, call.name, canonical(call.arguments))]
-        self.digest = _hash(self.digest, [message.role, text, message.call_id, *calls])
+        name = "" if message.role == "tool" else message.name
+        self.digest = _hash(self.digest, [message.role, text, name, message.call_id, *calls])
         return self.digest
 
 

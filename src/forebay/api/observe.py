@@ -75,6 +75,7 @@ class RequestObserver:
         self._first: float | None = None
         self._latest: dict[int, float] = {}
         self._queued = 0.0
+        self._problems: set[ProblemKind] = set()
         self._tokens = 0
         self._prompt_tokens = 0
 
@@ -99,13 +100,15 @@ class RequestObserver:
         self._latest[output.index] = now
 
     def said(self, events: Iterable[Event]) -> None:
-        """What one choice says; problems are logged, though not what the answer's text is."""
+        """What one choice says; the first problem of each kind is logged, without the answer's text."""
         for event in events:
             if isinstance(event, ToolCallStart):
                 self._measures.answers.tool_call()
             elif isinstance(event, Problem):
                 self._measures.answers.problem(event.kind)
-                log.warning("problem in an answer", extra={"kind": event.kind.value, "tool_call": event.index})
+                if event.kind not in self._problems:
+                    self._problems.add(event.kind)
+                    log.warning("problem in an answer", extra={"kind": event.kind.value, "tool_call": event.index})
 
     def finished(self, reason: FinishReason) -> None:
         """One choice is complete."""
