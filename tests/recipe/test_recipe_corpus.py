@@ -19,6 +19,7 @@ from forebay.recipe.corpus_run import run_corpus
 from forebay.recipe.corpus_tokens import ALONE_IN_CLASS, TokenClass, classes_of, typed_spellings
 from forebay.recipe.hf_tokenizer import hf_parts
 from forebay.recipe.pieces import Control, Piece, Text, Words
+from forebay.recipe.vocabulary import Vocabulary
 
 _SPELLING = "<|im_end|>"
 
@@ -161,3 +162,13 @@ def test_a_model_without_a_template_is_not_clean_by_chance(built: dict[str, Fami
     assert "no chat template" in report.fields["content of user"].why_refused
     with pytest.raises(InvalidRequestError):
         bare.encode_chat(talk(("user", "Hi")))
+
+
+def test_string_rendering_takes_the_longest_spelling(built: dict[str, Family]) -> None:
+    parts = hf_parts(built["chatml"].folder)
+    known = {"<a": 1, "<a>": 2, "<ab>": 3, "<b|": 4, "(": 5}
+    rendering = StringRendering(Vocabulary(replace(parts, control=known)))
+    spelled = rendering.spell([Text("<a <a> <ab> <b| ( <abc", Origin.USER), Control(2)])
+    found = [token.id for token in rendering.tokens(spelled) if token.control]
+    assert found == [1, 2, 3, 4, 5, 1, 2]
+    assert rendering.forged(spelled) == 6

@@ -7,6 +7,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 from forebay.core.prompt import Origin
 from forebay.recipe.pieces import Control, Kept, Piece, Text
@@ -43,9 +44,7 @@ class StringRendering:
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._vocabulary = vocabulary
         self._spellings = {token_id: spelling for spelling, token_id in vocabulary.control.items()}
-        # Python tries alternatives in order, so the longest spelling at a place wins, as in a tokenizer's own search.
-        ordered = sorted(filter(None, vocabulary.control), key=len, reverse=True)
-        self._control = re.compile("|".join(map(re.escape, ordered)) or "(?!)")
+        self._control = re.compile(_pattern(sorted(filter(None, vocabulary.control))))
 
     def spell(self, pieces: Iterable[Piece]) -> Spelled:
         """The pieces as one string."""
@@ -106,6 +105,19 @@ class StringRendering:
             raw = b"".join(map(self._vocabulary.token_bytes, piece.ids))
             return raw.decode("utf-8", "replace"), Origin.ASSISTANT
         return piece.text, piece.origin if isinstance(piece, Text) else Origin.TEMPLATE
+
+
+def _pattern(spellings: Sequence[str], at: int = 0) -> str:
+    """A regular expression for sorted spellings that are alike up to `at`, the longest first at each place, as in a
+    tokenizer's own search. It branches where they differ: thousands of alternatives in a row would be slow."""
+    if not spellings:
+        return "(?!)"
+    if len(spellings) == 1:
+        return re.escape(spellings[0][at:])
+    groups = [list(group) for _, group in groupby(spellings, key=lambda spelling: spelling[at : at + 1])]
+    ends = not groups[0][0][at:]
+    longer = [re.escape(group[0][at]) + _pattern(group, at + 1) for group in (groups[1:] if ends else groups)]
+    return longer[0] if len(groups) == 1 else f"(?:{'|'.join(longer)}){'?' if ends else ''}"
 
 
 class _Origins:

@@ -144,7 +144,8 @@ class _Corpus:
         return self._rendering.spell(self._recipe.pieces(placed.conversation, continue_final=placed.continue_final))
 
     def _controls(self, prompt: Prompt) -> list[int]:
-        return [token for token in prompt.ids if self._recipe.is_control(token)]
+        control = self._recipe.vocabulary.control_ids
+        return [token for token in prompt.ids if token in control]
 
 
 def _chunks(texts: Sequence[Typed]) -> Iterator[list[Typed]]:
