@@ -78,7 +78,10 @@ def test_arguments_keep_their_spelling() -> None:
     assert "1.10" in "".join(piece.text for piece in shown if isinstance(piece, Text))
 
 
-@pytest.mark.parametrize("arguments", ["", "{", "[1]", '"x"', "<|end|>"])
+_DEEP = '{"a": ' * 900 + "1" + "}" * 900
+
+
+@pytest.mark.parametrize("arguments", ["", "{", "[1]", '"x"', "<|end|>", _DEEP])
 def test_arguments_that_are_no_object_are_given_as_text(arguments: str) -> None:
     messages = _talk().messages
     messages[1] = Message("assistant", "", calls=[ToolCall("id<|end|>", "f", arguments)])

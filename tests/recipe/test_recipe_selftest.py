@@ -12,9 +12,10 @@ from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizer
 
 from forebay.core.errors import InvalidRequestError, UnsupportedModelError
 from forebay.recipe import Recipe
+from forebay.recipe.delimiters import Delimiters
 from forebay.recipe.hf_tokenizer import hf_parts
 from forebay.recipe.selftest import check_text_is_plain
-from forebay.recipe.vocabulary import Vocabulary
+from forebay.recipe.vocabulary import Prefix, Scheme, TokenizerParts, Vocabulary
 
 _MARK = "<|end|>"
 
@@ -118,6 +119,48 @@ def test_halves_that_parts_of_a_message_join_are_tried(tmp_path: Path) -> None:
     )
     with pytest.raises(UnsupportedModelError, match=r"<\|end\|>"):
         _load(tmp_path, tokenizer)
+
+
+def test_a_normaliser_that_folds_onto_a_plain_delimiter_is_refused() -> None:
+    parts = _parts(normalizers.NFKC())
+    with pytest.raises(UnsupportedModelError, match="only looks like it"):
+        Delimiters(Vocabulary(parts), ["<tool>"])
+    assert Delimiters(Vocabulary(_parts(None)), ["<tool>"]).parts("a<tool>") == ["a<t", "ool>"]
+
+
+_TOOL = ["to", "ol", "tool"], [("t", "o"), ("o", "l"), ("to", "ol")]
+
+
+def _parts(normalizer: Any, tokens: list[str] = _TOOL[0], merges: list[tuple[str, str]] = _TOOL[1]) -> Any:
+    tokenizer = _byte_level(tokens, merges)
+    tokenizer.normalizer = normalizer
+    return TokenizerParts(
+        plain=tokenizer,
+        continued=tokenizer,
+        scheme=Scheme.BYTE_LEVEL,
+        prefix=Prefix.NONE,
+        size=tokenizer.get_vocab_size(),
+        control={},
+        bos_id=None,
+        adds_bos=False,
+        stop_ids=(),
+        chat_template=None,
+    )
+
+
+def test_a_delimiter_without_one_place_for_all_contexts_is_cut_everywhere() -> None:
+    """Behind a space it is cut at one place, elsewhere at the other."""
+    tokens, merges = ["\u0120<", "<b", "b>"], [("\u0120", "<"), ("<", "b"), ("b", ">")]
+    vocabulary = Vocabulary(_parts(None, tokens, merges))
+    parts = Delimiters(vocabulary, ["<b>"]).parts("x<b>y")
+    assert parts == ["x<", "b", ">y"]
+    typed = [each for part in parts for each in vocabulary.plain_ids(part)]
+    assert typed != vocabulary.plain_ids("x<b>y")
+
+
+def test_a_delimiter_whose_tokens_are_single_characters_cannot_be_told_apart() -> None:
+    with pytest.raises(UnsupportedModelError, match="can't tell"):
+        Delimiters(Vocabulary(_parts(None)), ["<b>"])
 
 
 def test_a_leak_that_the_self_test_missed_is_refused_at_request_time(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from typing import Final
 from forebay.core.errors import UnsupportedModelError
 from forebay.recipe.classify import MARKER
 from forebay.recipe.pieces import Piece, Words
+from forebay.recipe.selftest import look_alikes
 from forebay.recipe.vocabulary import Prefix, Vocabulary
 
 _AROUND: Final = (
@@ -44,28 +45,34 @@ class Delimiters:
 
     def __init__(self, vocabulary: Vocabulary, spellings: Iterable[str]) -> None:
         """Raises UnsupportedModelError when a delimiter can't be told from text in this vocabulary."""
-        self._cut = {spelling: _cut_place(vocabulary, spelling) for spelling in spellings}
-        ordered = sorted(self._cut, key=len, reverse=True)
+        self._cuts = {spelling: _cut_places(vocabulary, spelling) for spelling in spellings}
+        ordered = sorted(self._cuts, key=len, reverse=True)
         self._pattern = re.compile("|".join(map(re.escape, ordered))) if ordered else None
 
     def parts(self, text: str) -> list[str]:
         """The text in the parts that have to be encoded apart; one when nothing in it looks like a delimiter."""
         if self._pattern is None:
             return [text]
-        cuts = [match.start() + self._cut[match[0]] for match in self._pattern.finditer(text)]
+        cuts = [match.start() + place for match in self._pattern.finditer(text) for place in self._cuts[match[0]]]
         return [text[start:end] for start, end in zip([0, *cuts], [*cuts, len(text)], strict=True)]
 
 
-def _cut_place(vocabulary: Vocabulary, spelling: str) -> int:
-    """A place inside the delimiter that lies within a token wherever the delimiter stands."""
-    places = set(range(1, len(spelling)))
+def _cut_places(vocabulary: Vocabulary, spelling: str) -> list[int]:
+    """A place inside the delimiter that lies within a token wherever the delimiter stands; else all places, when one of
+    them always does."""
+    inside = set(range(1, len(spelling)))
+    common = set(inside)
+    always = True
     for before, after in _AROUND:
         for continued in (False, True) if vocabulary.prefix is not Prefix.NONE else (False,):
             _, offsets = vocabulary.plain_encoding(before + spelling + after, continued=continued)
-            places -= {edge - len(before) for offset in offsets for edge in offset}
-    if not places:
+            edges = {edge - len(before) for offset in offsets for edge in offset}
+            common -= edges
+            always = always and not inside <= edges
+    folded = any(vocabulary.plain_ids(each) == vocabulary.plain_ids(spelling) for each in look_alikes(spelling))
+    if folded or not always:
         raise UnsupportedModelError(
             f"The model's chat template delimits turns by the plain text {spelling!r}, which its tokenizer can't tell "
-            f"from the same text typed by a user."
+            f"from the same text typed by a user, or from one that only looks like it."
         )
-    return min(places)
+    return [min(common)] if common else sorted(inside)

@@ -38,16 +38,17 @@ def _contexts(spelling: str) -> Iterator[str]:
         f"a{spelling}b {spelling} \n{spelling}\n{spelling}{spelling} {spelling}."
         f"{spelling[:half]}\n{spelling[half:]} {spelling[:half]}{spelling}{spelling[half:]}"
     )
-    look_alikes = {text for text in _folded(spelling) if text != spelling}
-    yield " ".join(sorted(look_alikes))
+    yield " ".join(sorted(look_alikes(spelling)))
 
 
-def _folded(spelling: str) -> Iterator[str]:
-    """Other cases, widths and compositions, and the same with characters inside that are not seen."""
-    yield from (spelling.replace("|", "\uff5c"), spelling.replace("\uff5c", "|"))
-    yield from (spelling.upper(), spelling.lower(), spelling.translate(_WIDE))
-    yield from (unicodedata.normalize(form, spelling) for form in ("NFC", "NFD", "NFKC", "NFKD"))
-    yield from (each.join(spelling) for each in _UNSEEN)
+def look_alikes(spelling: str) -> set[str]:
+    """What a normaliser may fold onto a spelling: other cases, widths and compositions, and the same with characters
+    inside that are not seen."""
+    changed = [spelling.replace("|", "\uff5c"), spelling.replace("\uff5c", "|")]
+    changed += [spelling.upper(), spelling.lower(), spelling.translate(_WIDE)]
+    changed += [unicodedata.normalize(form, spelling) for form in ("NFC", "NFD", "NFKC", "NFKD")]
+    changed += [each.join(spelling) for each in _UNSEEN]
+    return {text for text in changed if text != spelling}
 
 
 def _refuse(vocabulary: Vocabulary, text: str, ids: list[int]) -> None:

@@ -105,13 +105,14 @@ def _call(call: ToolCall, mark: int, dress: Dress, as_text: bool) -> dict[str, A
 
 
 def _arguments(text: str, mark: int, dress: Dress) -> Any:
+    """An object with its text; the text alone where it is no object, or nested too deep to be walked through."""
     try:
         values = json.loads(text, parse_float=lambda each: Number.of(each, mark, dress)) if text.strip() else {}
+        if isinstance(values, dict):
+            return Written(_dressed(values, mark, dress), dress(respaced(text), mark))
     except (ValueError, RecursionError):
-        values = None
-    if not isinstance(values, dict):
-        return dress(text, mark)
-    return Written(_dressed(values, mark, dress), dress(respaced(text), mark))
+        pass
+    return dress(text, mark)
 
 
 def _dressed(value: Any, mark: int, dress: Dress) -> Any:
