@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 from cyclopts import Parameter, Token
 from cyclopts.validators import Number
 
-from forebay.cli.options import DEFAULT_MODEL, Dtype, Flag, KernelChoice, NotNegative, Positive
+from forebay.cli.options import DEFAULT_MODEL, Dtype, Flag, KernelChoice, NotNegative, Positive, Quantize
 
 Rate = Annotated[float, Parameter(validator=Number(gt=0))]
 
