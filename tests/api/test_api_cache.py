@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -54,12 +55,15 @@ def test_anthropic_ttl_takes_the_nearest_class(live: Live, top: Any, block: Any,
 
 
 def test_operators_see_the_tiers(live: Live) -> None:
-    tiers = TierStats(host_pages=3, host_pages_total=9, counters={"saved": 3.0})
+    held = {"default": (7, 8), "other": (9, 9)}
+    tiers = TierStats(host_pages=3, host_pages_total=9, counters={"saved": 3.0}, tenants=held)
     assert live.router.on_stats is not None
     live.router.on_stats(WorkerStats(pages_total=8, pages_used=2, preemptions_by={"growth/draft": 1}, tiers=tiers))
     found = live.http.get("/v1/cache").json()
     assert found["device"] == {"pages": 8, "used": 2, "cached": 0}
     assert (found["tiers"]["host_pages"], found["tiers"]["counters"]) == (3, {"saved": 3.0})
+    assert found["tenant"] == {"host_bytes": 7, "disk_bytes": 8}
+    assert "other" not in json.dumps(found), "nobody learns of another tenant's pages"
     assert found["preemptions"] == {"growth/draft": 1}
     live.router.on_stats(WorkerStats())
     assert live.http.get("/v1/cache").json()["tiers"] is None
@@ -83,6 +87,7 @@ def test_tier_metrics_count_on_after_a_new_worker() -> None:
         return metrics.registry.get_sample_value(name, {"model_name": "m", "engine": "0", **labels})
 
     counters = {"saved": 5.0, "saved_bytes": 50.0, "saved_s": 0.5, "evicted_host_room": 2.0, "corrupt_disk": 1.0}
+    counters["refused_disk_quota"] = 4.0
     for counts in (counters, counters | {"saved": 7.0}, {"saved": 1.0}):
         tiers = TierStats(host_pages=4, loads=3, loads_short=1, urgent_s=[0.001], load_s=[0.1, 0.2], counters=counts)
         metrics.on_stats(WorkerStats(prompt_tokens_cached=9, preemptions_by={"growth/draft": 2}, tiers=tiers))
@@ -90,6 +95,7 @@ def test_tier_metrics_count_on_after_a_new_worker() -> None:
     assert value("forebay_kv_moved_bytes_total", move="saved") == 50
     assert value("forebay_kv_tier_evictions_total", reason="host_room") == 2
     assert value("forebay_kv_corrupt_pages_total", tier="disk") == 1
+    assert value("forebay_kv_refused_pages_total", reason="disk_quota") == 4
     assert value("forebay_kv_loads_total", outcome="short") == 1
     assert value("forebay_preemptions_total", cause="growth/draft") == 2
     assert value("forebay_kv_tier_pages", tier="host") == 4

@@ -94,6 +94,12 @@ class MemoryTier:
     def names(self) -> list[tuple[bytes, str]]:
         return [(page, ref.tenant) for page, (ref, _) in self._refs.items()]
 
+    def tenant_bytes(self) -> dict[str, int]:
+        held: Counter[str] = Counter()
+        for page, (ref, _) in self._refs.items():
+            held[ref.tenant] += len(self.bytes[page])
+        return dict(held)
+
     def save_values(self, values: Mapping[str, object]) -> None:
         self.values |= values
 

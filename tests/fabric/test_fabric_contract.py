@@ -68,6 +68,7 @@ def test_what_is_stored_is_read_by_its_tenant_alone(tier: tuple[StorageTier, Dam
     assert store.where(own.id, "b", 0.0) is Where.MISS
     assert read(store, own.id, "b") is None
     assert store.lacking([own.id, name(9), public.id]) == [name(9)]
+    assert store.tenant_bytes() == {"a": PAGE, PUBLIC: PAGE}
     assert sorted(store.names()) == sorted([(own.id, "a"), (public.id, PUBLIC)])
 
 

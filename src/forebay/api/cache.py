@@ -11,8 +11,10 @@ from typing import Annotated, Any
 import msgspec
 from fastapi import APIRouter
 from pydantic import Field
+from starlette.requests import Request
 from starlette.responses import Response
 
+from forebay.api.auth import Identity
 from forebay.api.parts import CacheControl
 from forebay.api.replies import ERRORS, json_response
 from forebay.api.wire import Wire
@@ -69,16 +71,23 @@ class LastStats:
         routes = APIRouter(tags=["Models"])
 
         @routes.get("/v1/cache", responses=ERRORS, response_model=None)
-        async def read_cache() -> Response:
-            """What each tier of the KV cache holds and has done since the engine started. Classes are in seconds."""
+        async def read_cache(request: Request) -> Response:
+            """What each tier of the KV cache holds and has done since the engine started. Classes are in seconds.
+
+            `tenant` is what the caller's own pages take below the device.
+            """
             stats = self.stats
             tiers = None if stats.tiers is None else msgspec.to_builtins(stats.tiers)
+            held = {} if tiers is None else tiers.pop("tenants")
+            identity: Identity = request.state.identity
+            host, disk = held.get(identity.tenant, (0, 0))
             device = {"pages": stats.pages_total, "used": stats.pages_used, "cached": stats.pages_cached}
             return json_response(
                 {
                     "object": "cache",
                     "device": device,
                     "tiers": tiers,
+                    "tenant": {"host_bytes": host, "disk_bytes": disk},
                     "preemptions": stats.preemptions_by,
                     "retention_classes": dict(classes),
                 }

@@ -11,6 +11,7 @@ from forebay.core.messages import TierStats, WorkerStats
 _SECONDS = (0.0005, 0.001, 0.002, 0.004, 0.006, 0.008, 0.012, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)
 _MOVES = ("saved", "loaded_host", "loaded_disk", "spilled")
 _EVICTIONS = "evicted_"
+_REFUSED = "refused_"
 _CORRUPT = "corrupt_"
 
 
@@ -35,6 +36,7 @@ class TierMetrics:
             "bytes": counter("forebay_kv_moved_bytes", "Bytes copied between tiers.", "move"),
             "seconds": counter("forebay_kv_move_seconds", "Time spent copying between tiers.", "move"),
             "evictions": counter("forebay_kv_tier_evictions", "Pages given up below the device.", "reason"),
+            "refused": counter("forebay_kv_refused_pages", "Pages not kept below the device.", "reason"),
             "corrupt": counter("forebay_kv_corrupt_pages", "Pages dropped for a wrong checksum.", "tier"),
             "loads": counter("forebay_kv_loads", "Loads of prefixes by outcome.", "outcome"),
             "urgent": counter("forebay_kv_preemption_pages", "Pages of preempted sequences by fate.", "fate"),
@@ -71,6 +73,7 @@ class TierMetrics:
             for kind, suffix in (("pages", ""), ("bytes", "_bytes"), ("seconds", "_s")):
                 self._add(kind, [(move, tiers.counters.get(move + suffix, 0.0))])
         self._add("evictions", _starting(tiers, _EVICTIONS))
+        self._add("refused", _starting(tiers, _REFUSED))
         self._add("corrupt", _starting(tiers, _CORRUPT))
         self._add("loads", [("whole", tiers.loads - tiers.loads_short), ("short", tiers.loads_short)])
         self._add("urgent", [("saved", tiers.urgent_saves), ("dropped", tiers.dropped)])

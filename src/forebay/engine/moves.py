@@ -122,6 +122,7 @@ class PageMoves:
         stats.host_pages_pinned = gauges.host.pinned
         stats.disk_pages, stats.disk_bytes = gauges.disk_pages, gauges.disk_bytes
         stats.disk_bytes_limit = gauges.disk_limit
+        stats.tenants = dict(gauges.tenants)
         stats.urgent_saves_failed = self.urgent_failed
         stats.urgent_s, self._new_urgent = self._new_urgent, []
         stats.load_s, self._new_loads = self._new_loads, []

@@ -208,6 +208,10 @@ class DiskStore:
         """Id and tenant of every page."""
         return [(record.ref.id, record.ref.tenant) for record in self._catalog.records(lambda _: True)]
 
+    def tenant_bytes(self) -> dict[str, int]:
+        """Bytes of each tenant's pages."""
+        return self._catalog.tenant_bytes()
+
     def save_values(self, values: Mapping[str, object]) -> None:
         """Keep named values (JSON) beside the pages, such as counters for `forebay cache stats`."""
         with self._write:

@@ -63,6 +63,7 @@ class PoolGauges:
     dirty: int
     """Waiting to be written to disk."""
     tenant_bytes: dict[str, int]
+    """Bytes of each tenant's pages."""
 
 
 class Metrics:

@@ -87,6 +87,9 @@ class StorageTier(Protocol):
     def names(self) -> list[tuple[bytes, str]]:
         """Id and tenant of every page."""
 
+    def tenant_bytes(self) -> dict[str, int]:
+        """Bytes of each tenant's pages."""
+
     def save_values(self, values: Mapping[str, object]) -> None:
         """Keep named values beside the pages."""
 

@@ -62,6 +62,8 @@ class TierGauges:
     disk_pages: int
     disk_bytes: int
     disk_limit: int
+    tenants: Mapping[str, tuple[int, int]]
+    """Bytes of each tenant's pages in the host pool and on disk."""
 
 
 class KvTiers:
@@ -218,8 +220,11 @@ class KvTiers:
     def gauges(self) -> TierGauges:
         """What is held now."""
         disk = self._disk
-        pages, held = (0, 0) if disk is None else (disk.pages, disk.disk_bytes)
-        return TierGauges(self._pool.gauges(), pages, held, self.config.cache_bytes)
+        pages, held, on_disk = (0, 0, {}) if disk is None else (disk.pages, disk.disk_bytes, disk.tenant_bytes())
+        host = self._pool.gauges()
+        names = host.tenant_bytes.keys() | on_disk.keys()
+        tenants = {name: (host.tenant_bytes.get(name, 0), on_disk.get(name, 0)) for name in names}
+        return TierGauges(host, pages, held, self.config.cache_bytes, tenants)
 
     def check(self) -> list[str]:
         """Recount the book-keeping; empty when all is well."""
