@@ -178,9 +178,7 @@ def test_a_gguf_file_gives_the_same_ids(models: dict[str, Model]) -> None:
         "tokenizer.ggml.pre": "deepseek-v3",
         "tokenizer.ggml.tokens": [by_id.get(place, f"[PAD{place}]") for place in range(max(by_id) + 1)],
         "tokenizer.ggml.token_type": [kinds.get(place, 5) for place in range(max(by_id) + 1)],
-        "tokenizer.ggml.merges": [
-            each if isinstance(each, str) else " ".join(each) for each in spec["model"]["merges"]
-        ],
+        "tokenizer.ggml.merges": [each if isinstance(each, str) else " ".join(each) for each in merges],
         "tokenizer.ggml.bos_token_id": 0,
         "tokenizer.ggml.eos_token_id": 1,
         "tokenizer.ggml.add_bos_token": False,
@@ -188,11 +186,8 @@ def test_a_gguf_file_gives_the_same_ids(models: dict[str, Model]) -> None:
     recipe = Recipe(gguf_parts(metadata))
     assert recipe.template_name == "deepseek-v4"
     texts = (
-        "Hello, it's 1234567!",
-        "émile 漢字かな 🙂",
-        "def f(x):\n\treturn x[0] ?? 2\r\n",
-        "a.b(c)  d\n\n\n e",
-        "<think>_x ¿?",
+        *("Hello, it's 1234567!", "émile 漢字かな 🙂", "def f(x):\n\treturn x[0] ?? 2\r\n"),
+        *("a.b(c)  d\n\n\n e", "<think>_x ¿?"),
     )
     for text in texts:
         conversation = Conversation([Message("system", text), Message("user", text)], [ToolSpec("now", text)])
