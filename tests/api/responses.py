@@ -41,7 +41,7 @@ def serving(config: ApiConfig | None = None, **router: Any) -> Iterator[Live]:
 
 def client_of(live: Live, key: str = "none") -> openai.OpenAI:
     """The official client."""
-    return openai.OpenAI(base_url=f"{live.url}/v1", api_key=key, max_retries=0, timeout=20)
+    return openai.OpenAI(base_url=f"{live.url}/v1", api_key=key, max_retries=0, timeout=60)
 
 
 def streamed(live: Live, **body: Any) -> list[dict[str, Any]]:
