@@ -116,11 +116,11 @@ class Instruct:
     def _answer(self, message: Message, *, is_open: bool) -> Iterator[Piece]:
         text = message.content.strip() if self.style.strips_answers else message.content
         before, after = self.style.answer
+        rendered: list[Piece] = [Words(before), Text(text, message.origin)]
         if is_open:
-            rendered = [Words(before), Text(text, message.origin)] if text else []
-            yield from kept_or(message, rendered, reasoning=False)
+            yield from kept_or(message, rendered if text else [], reasoning=False)
             return
-        yield from kept_or(message, [Words(before), Text(text, message.origin), Words(after)], reasoning=False)
+        yield from kept_or(message, [*rendered, Words(after)], reasoning=False)
         yield self.eos
 
 

@@ -174,10 +174,15 @@ def _v11() -> tuple[Style, ...]:
 
 def _v13() -> tuple[Style, ...]:
     """v13 as mistral-common writes it, and as Jinja templates do, with and without turns."""
-    own, _ = _v7("")
-    form = {"tools": ToolsAt.FIRST_QUESTION, "calls": CallForm.NAMED, "results": ResultForm.BARE}
-    common = replace(own, name="mistral-v13", reasoning=True, **form)
-    jinja = Style(name=common.name, **form)
+    jinja = Style(name="mistral-v13", tools=ToolsAt.FIRST_QUESTION, calls=CallForm.NAMED, results=ResultForm.BARE)
+    common = replace(
+        jinja,
+        answers=Trim.SPACES_AT_END,
+        fills_tools=True,
+        question_behind_results=True,
+        later_system=LaterSystem.ANYWHERE,
+        reasoning=True,
+    )
     return common, jinja, replace(jinja, takes_turns=False, later_system=LaterSystem.ANYWHERE)
 
 
