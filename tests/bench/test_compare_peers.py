@@ -75,7 +75,9 @@ def test_figures_of_llama_bench_and_of_programs() -> None:
         with pytest.raises(PeerError, match="llama-batched-bench printed"):
             parse_batched_bench(bad)
     rows = choose_rows("decode-8,decode-32")
-    turn = parse_program('log\n{"values": {"decode-8": 2}, "failures": {}, "extras": {}}\n', rows)
+    turn = parse_program(
+        'log\n{"values": {"decode-8": 2}, "failures": {}, "extras": {}}\n(worker) WARNING ending\n', rows
+    )
     assert (turn.values, turn.failures) == ({"decode-8": 2}, {"decode-32": "the program gave no figure"})
     for bad in ("", "oops", "{}", "[]"):
         with pytest.raises(PeerError, match="printed no figures"):

@@ -85,14 +85,23 @@ def work(rows: Sequence[Row]) -> list[dict[str, Any]]:
 
 
 def parse_program(output: str, rows: Sequence[Row]) -> Turn:
-    """The turn that a program of `programs` printed last. Raises PeerError when it did not."""
+    """The turn that a program of `programs` printed, on a line that other output may stand around: vLLM logs to the same
+    stream while it ends. Raises PeerError when there is none.
+    """
     lines = output.strip().splitlines() or [""]
-    try:
-        told = json.loads(lines[-1])
-        turn = Turn(values=dict(told["values"]), failures=dict(told["failures"]), extras=dict(told["extras"]))
-    except (ValueError, KeyError, TypeError) as error:
-        raise PeerError(f"The program printed no figures but: {lines[-1][:200]!r}.") from error
+    turn = next((turn for turn in map(_turn_of, reversed(lines)) if turn is not None), None)
+    if turn is None:
+        raise PeerError(f"The program printed no figures but: {lines[-1][:200]!r}.")
     for row in rows:
         if row.name not in turn.values:
             turn.failures.setdefault(row.name, "the program gave no figure")
     return turn
+
+
+def _turn_of(line: str) -> Turn | None:
+    """What a line says, when it is a turn's."""
+    try:
+        told = json.loads(line)
+        return Turn(values=dict(told["values"]), failures=dict(told["failures"]), extras=dict(told["extras"]))
+    except (ValueError, KeyError, TypeError):
+        return None
