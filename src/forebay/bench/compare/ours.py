@@ -85,8 +85,8 @@ def work(rows: Sequence[Row]) -> list[dict[str, Any]]:
 
 
 def parse_program(output: str, rows: Sequence[Row]) -> Turn:
-    """The turn that a program of `programs` printed, on a line that other output may stand around: vLLM logs to the same
-    stream while it ends. Raises PeerError when there is none.
+    """The turn that a program of `programs` printed. Other output may stand around it: vLLM logs to the same stream while
+    it ends. Raises PeerError when there is none.
     """
     lines = output.strip().splitlines() or [""]
     turn = next((turn for turn in map(_turn_of, reversed(lines)) if turn is not None), None)
