@@ -85,7 +85,7 @@ def work(rows: Sequence[Row]) -> list[dict[str, Any]]:
 
 
 def parse_program(output: str, rows: Sequence[Row]) -> Turn:
-    """The turn that a program of `programs` printed. Other output may stand around it: vLLM logs to the same stream while
+    """The turn that a program of `programs` printed. Other output may stand around it: vLLM logs to the same stream as
     it ends. Raises PeerError when there is none.
     """
     lines = output.strip().splitlines() or [""]
