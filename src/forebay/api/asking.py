@@ -15,9 +15,6 @@ from forebay.core.grammar import GrammarSpec
 from forebay.recipe import Conversation
 from forebay.recipe.parsers import Tool
 
-INLINE_CHARS = 4096
-"""Texts up to this length are encoded, and ids decoded, in the event loop (a millisecond); longer ones in a thread."""
-
 
 @dataclass(frozen=True, slots=True)
 class ToolChoice:
