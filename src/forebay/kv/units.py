@@ -2,7 +2,7 @@
 
 With full attention every page is of use, and any page's end is such a point. With a window of W tokens, going on from
 token p takes the pages of the last W tokens before p and nothing earlier, so pages far from any point are never read
-again. Points lie at page borders. Pure arithmetic: no page is stored or dropped here. The scheduler does not ask it yet:
+again. Points lie at page borders. Pure arithmetic: no page is stored or dropped here. The scheduler does not use it:
 models with a window are served with all of their pages kept, so any page's end can be resumed, at the price of room.
 """
 
