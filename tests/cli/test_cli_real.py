@@ -90,6 +90,7 @@ def test_the_engines_benchmark_reports_every_figure(
     from forebay.kernels.limits import MachineLimits
 
     monkeypatch.setattr(engine, "measure_limits", lambda _: MachineLimits(read_gbps=20.0, gemm_gflops=100.0))
+    monkeypatch.setattr(engine, "remember", lambda _, measured: measured)
     sizes = ("--prefill", "32", "--prefill", "64", "--rows", "1", "--rows", "3", "--context", "20", "--repeat", "1")
     outcome = run("bench", "engine", str(tiny_llama), *sizes, "--json")
     report = json.loads(outcome.out)
