@@ -32,7 +32,7 @@ def _check(recipe: Recipe) -> None:
     report = run_corpus(recipe, _quiet, every_token=False)
     assert report.clean, report.examples
     assert report.cases > 300
-    assert report.forged_by_string > 50
+    assert report.forged_by_string >= 30, "as many as Llama 2, which has three control tokens"
 
 
 @pytest.mark.parametrize("model", [model for model in MODELS if model.tokenizer], ids=lambda model: model.origin)
