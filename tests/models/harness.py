@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from forebay.kernels import PAGE_TOKENS, StepBatch
+from forebay.kernels import PAGE_TOKENS, StepBatch, Weight
 from forebay.models import Model
 
 
@@ -85,3 +85,10 @@ def greedy(runner: HandRunner, prompt: list[int], steps: int, chunks: tuple[int,
 
 def _int32(values: list[int]) -> Tensor:
     return torch.tensor(values, dtype=torch.int32)
+
+
+def matrices(model: Model) -> list[Weight]:
+    """A model's matrices in its order: the embedding; qkv, output, gate+up and down of each layer; an untied head."""
+    weights = model._weights
+    layers = [matrix for one in weights.layers for matrix in (one.qkv, one.output, one.gate_up, one.down)]
+    return [weights.embed, *layers, *([] if weights.head is weights.embed else [weights.head])]

@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from tests.models import gguf_files, tiny
-from tests.models.harness import HandRunner, greedy
+from tests.models.harness import HandRunner, greedy, matrices
 from torch import Tensor
 
 from forebay.core.errors import ConfigError
@@ -43,7 +43,9 @@ def test_fuses_matrices_and_stores_tied_embeddings_once(tied: bool, tmp_path: Pa
     kernels = CountingKernels()
     model = load_model(save(tmp_path, tied=tied), kernels, torch.bfloat16)
     layer = [(128, 64), (64, 64), (192, 64), (64, 96)]  # q+k+v, output, gate+up, down
-    assert sorted(kernels.packed) == sorted([(128, 64), *(3 * layer), *([] if tied else [(128, 64)])])
+    shapes = [(128, 64), *(3 * layer), *([] if tied else [(128, 64)])]
+    assert [weight.shape for weight in matrices(model)] == shapes
+    assert sorted(kernels.packed) == sorted(shapes), "each of them once"
     table = 256 * 16 * 4
     assert model.weight_bytes == weight_bytes(model.config, 2) + table
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
 
 import gguf
 import pytest
 import torch
 from tests.models import gguf_files, tiny
-from tests.models.harness import HandRunner, HandSequence
+from tests.models.harness import HandRunner, HandSequence, matrices
 from torch import Tensor
 
 from forebay.core.errors import ConfigError
@@ -39,15 +38,23 @@ class CountingKernels(TorchKernels):
     keeps_quantised = True
 
     def __init__(self) -> None:
-        self.bits: list[int | None] = []
+        self._packed: list[tuple[Weight, int | None]] = []
 
     def pack(self, weight: Tensor, dtype: torch.dtype) -> Weight:
-        self.bits.append(None)
-        return super().pack(weight, dtype)
+        return self._note(super().pack(weight, dtype), None)
 
     def pack_quantised(self, matrix: QuantisedMatrix, dtype: torch.dtype) -> Weight:
-        self.bits.append(matrix.bits)
-        return super().pack(matrix.dequantised(torch.float32), dtype)
+        return self._note(super().pack(matrix.dequantised(torch.float32), dtype), matrix.bits)
+
+    def _note(self, packed: Weight, bits: int | None) -> Weight:
+        self._packed.append((packed, bits))
+        return packed
+
+    def bits_of(self, model: Model) -> list[int | None]:
+        """Of the model's matrices in the model's order, whatever the order in which they were packed."""
+        bits = {id(packed): found for packed, found in self._packed}
+        assert len(bits) == len(matrices(model))
+        return [bits[id(weight)] for weight in matrices(model)]
 
 
 def logits_of(model: Model) -> Tensor:
@@ -92,25 +99,24 @@ def test_a_model_kept_quantised_gives_the_bits_of_the_dequantised_one(
 def test_matrices_of_mixed_types_are_fused_where_their_bits_agree(tmp_path: Path) -> None:
     others = {"v_proj": "Q4_0", "up_proj": "Q8_0", "down_proj": "Q6_K", "embed": "Q8_0"}
     kernels = CountingKernels()
-    load_model(gguf_source(tmp_path, "Q4_1", others), kernels, torch.float32)
-    assert Counter(kernels.bits) == Counter(
-        [8, *(2 * [4, 4, None, None])]
-    )  # embedding; per layer qkv, output, gate+up, down
+    model = load_model(gguf_source(tmp_path, "Q4_1", others), kernels, torch.float32)
+    assert kernels.bits_of(model) == [8, *(2 * [4, 4, None, None])]  # embedding; per layer qkv, output, gate+up, down
 
 
 def test_int4_keeps_what_is_stored_and_quantises_the_rest(tmp_path: Path) -> None:
     kernels = CountingKernels()
-    load_model(gguf_source(tmp_path, "Q8_0", {"down_proj": "F16"}), kernels, torch.float32, quantize="int4")
-    assert Counter(kernels.bits) == Counter([8, *(2 * [8, 8, 8, 4])])
+    source = gguf_source(tmp_path, "Q8_0", {"down_proj": "F16"})
+    model = load_model(source, kernels, torch.float32, quantize="int4")
+    assert kernels.bits_of(model) == [8, *(2 * [8, 8, 8, 4])]
 
 
 @pytest.mark.parametrize(("quantize", "bits"), [("int4", 4), ("int8", 8), ("auto", None), ("none", None)])
 def test_plain_weights_quantised_at_load(quantize: Quantize, bits: int | None, tmp_path: Path) -> None:
     source = ModelSource("tiny", tiny.save(tiny.build(tiny.llama()), tmp_path), "hf")
     kernels = CountingKernels()
-    load_model(source, kernels, torch.float32, quantize=quantize)
+    model = load_model(source, kernels, torch.float32, quantize=quantize)
     ends = None if bits is None else 8  # embedding and head
-    assert Counter(kernels.bits) == Counter([ends, *(3 * 4 * [bits]), ends])
+    assert kernels.bits_of(model) == [ends, *(3 * 4 * [bits]), ends]
 
 
 @pytest.mark.parametrize(("quantize", "error"), [("int4", 0.5), ("int8", 0.05)])
@@ -128,8 +134,8 @@ def test_both_backends_agree_on_a_model_quantised_at_load(
 def test_inputs_that_are_no_multiple_of_32_stay_plain(tmp_path: Path) -> None:
     source = ModelSource("tiny", tiny.save(tiny.build(tiny.llama(intermediate_size=72)), tmp_path), "hf")
     kernels = CountingKernels()
-    load_model(source, kernels, torch.float32, quantize="int8")
-    assert Counter(kernels.bits) == Counter([8, *(3 * [8, 8, 8, None]), 8])
+    model = load_model(source, kernels, torch.float32, quantize="int8")
+    assert kernels.bits_of(model) == [8, *(3 * [8, 8, 8, None]), 8]
 
 
 def test_the_torch_backend_dequantises(tmp_path: Path, torch_kernels: Kernels) -> None:
