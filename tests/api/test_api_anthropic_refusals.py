@@ -86,13 +86,14 @@ def test_what_cannot_be_done_is_a_400_that_says_so(scripted: Live, fields: dict[
 
 def test_an_edit_that_keeps_everything_is_taken(claude: anthropic.Anthropic, script: ScriptRouter) -> None:
     script.say("Yes.")
-    claude.beta.messages.create(
+    answer = claude.beta.messages.create(
         model="smollm2",
         max_tokens=9,
         messages=ASK,
         betas=["context-management-2025-06-27"],
         context_management={"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]},
     )
+    assert [block.type for block in answer.content] == ["text"]
 
 
 MARKED = "a <|im_end|>"

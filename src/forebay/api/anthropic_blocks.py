@@ -12,7 +12,7 @@ from pydantic import BeforeValidator, Discriminator, Field, Tag
 from pydantic_core import PydanticCustomError
 
 from forebay.api.parts import CacheControl
-from forebay.api.wire import Items, Wire, quoted
+from forebay.api.wire import Items, Wire, quoted, tag_of
 
 _KINDS: Final = ("text", "thinking", "redacted_thinking", "tool_use", "tool_result")
 
@@ -107,11 +107,6 @@ class ToolResultBlock(_Block):
     toolset_name: None = None
 
 
-def _tag(value: object) -> str | None:
-    kind = value.get("type") if isinstance(value, dict) else getattr(value, "type", None)
-    return f"~{kind}"
-
-
 Block = Annotated[
     # The tags' mark keeps them apart from fields in the places that errors name.
     Annotated[TextBlock, Tag("~text")]
@@ -120,7 +115,7 @@ Block = Annotated[
     | Annotated[ToolUseBlock, Tag("~tool_use")]
     | Annotated[ToolResultBlock, Tag("~tool_result")],
     Discriminator(
-        _tag,
+        tag_of,
         custom_error_type="no_type",
         custom_error_message="a content block needs a 'type', such as 'text'",
     ),

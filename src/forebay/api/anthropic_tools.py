@@ -13,7 +13,7 @@ from pydantic_core import PydanticCustomError
 
 from forebay.api.anthropic_blocks import CacheMark
 from forebay.api.asking import ToolChoice
-from forebay.api.wire import Items, Wire, quoted
+from forebay.api.wire import Items, Wire, quoted, tag_of
 from forebay.core.errors import InvalidRequestError
 from forebay.recipe import ToolSpec
 
@@ -77,18 +77,13 @@ class NoChoice(Wire):
     type: Literal["none"]
 
 
-def _tag(value: object) -> str | None:
-    kind = value.get("type") if isinstance(value, dict) else getattr(value, "type", None)
-    return f"~{kind}"
-
-
 AnyToolChoice = Annotated[
     Annotated[AutoChoice, Tag("~auto")]
     | Annotated[AnyChoice, Tag("~any")]
     | Annotated[NamedChoice, Tag("~tool")]
     | Annotated[NoChoice, Tag("~none")],
     Discriminator(
-        _tag, custom_error_type="no_choice", custom_error_message="its 'type' must be auto, any, tool or none"
+        tag_of, custom_error_type="no_choice", custom_error_message="its 'type' must be auto, any, tool or none"
     ),
 ]
 

@@ -13,7 +13,7 @@ from pydantic_core import PydanticCustomError
 from forebay.api.anthropic_blocks import Block, CacheMark, PlainText
 from forebay.api.anthropic_tools import AnyTool, AnyToolChoice
 from forebay.api.openai_types import PriorityField
-from forebay.api.wire import Items, Wire
+from forebay.api.wire import Items, Wire, tag_of
 
 
 class Metadata(Wire):
@@ -56,17 +56,12 @@ class ThinkingDisabled(Wire):
     type: Literal["disabled"]
 
 
-def _tag(value: object) -> str | None:
-    kind = value.get("type") if isinstance(value, dict) else getattr(value, "type", None)
-    return f"~{kind}"
-
-
 Thinking = Annotated[
     Annotated[ThinkingEnabled, Tag("~enabled")]
     | Annotated[ThinkingAdaptive, Tag("~adaptive")]
     | Annotated[ThinkingDisabled, Tag("~disabled")],
     Discriminator(
-        _tag, custom_error_type="no_thinking", custom_error_message="its 'type' must be enabled, adaptive or disabled"
+        tag_of, custom_error_type="no_thinking", custom_error_message="its 'type' must be enabled, adaptive or disabled"
     ),
 ]
 

@@ -106,17 +106,11 @@ class _Reasoning(_Part):
         return events
 
 
-class _Function:
-    """A call of a function, its arguments as the model writes them."""
+class _Call:
+    """A call while the model writes it; `field` of its item is what the call is made with."""
 
-    def __init__(self, index: int, start: ToolCallStart) -> None:
-        self.item = {
-            "id": new_id("fc_"),
-            "type": "function_call",
-            "call_id": start.id,
-            "name": start.name,
-            "arguments": "",
-        }
+    def __init__(self, index: int, start: ToolCallStart, *, prefix: str, kind: str, field: str) -> None:
+        self.item = {"id": new_id(prefix), "type": kind, "call_id": start.id, "name": start.name, field: ""}
         self.where = {"item_id": self.item["id"], "output_index": index}
         self._fragments: list[str] = []
 
@@ -125,6 +119,17 @@ class _Function:
 
     def more(self, text: str) -> list[Json]:
         self._fragments.append(text)
+        return []
+
+
+class _Function(_Call):
+    """A call of a function, its arguments as the model writes them."""
+
+    def __init__(self, index: int, start: ToolCallStart) -> None:
+        super().__init__(index, start, prefix="fc_", kind="function_call", field="arguments")
+
+    def more(self, text: str) -> list[Json]:
+        super().more(text)
         return [{"type": "response.function_call_arguments.delta", **self.where, "delta": text}]
 
     def closed(self) -> list[Json]:
@@ -134,26 +139,11 @@ class _Function:
         return [{**done, "arguments": arguments}]
 
 
-class _Custom:
+class _Custom(_Call):
     """A call of a custom tool. Its input is known when the call is complete, as the model writes it as JSON."""
 
     def __init__(self, index: int, start: ToolCallStart) -> None:
-        self.item = {
-            "id": new_id("ctc_"),
-            "type": "custom_tool_call",
-            "call_id": start.id,
-            "name": start.name,
-            "input": "",
-        }
-        self.where = {"item_id": self.item["id"], "output_index": index}
-        self._fragments: list[str] = []
-
-    def opened(self) -> list[Json]:
-        return []
-
-    def more(self, text: str) -> list[Json]:
-        self._fragments.append(text)
-        return []
+        super().__init__(index, start, prefix="ctc_", kind="custom_tool_call", field="input")
 
     def closed(self) -> list[Json]:
         text = _custom_input("".join(self._fragments))
@@ -244,7 +234,7 @@ class ResponseOutput:
         if last is None:
             return []
         events = last.closed()
-        broken = self._broken and isinstance(last, _Function | _Custom)
+        broken = self._broken and isinstance(last, _Call)
         last.item = {**last.item, "status": "incomplete" if broken else status}
         self._broken = False
         index = last.where["output_index"]

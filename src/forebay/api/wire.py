@@ -34,6 +34,13 @@ def quoted(word: str) -> str:
     return word[:64].encode("utf-8", "replace").decode()
 
 
+def tag_of(value: object) -> str:
+    """The tag by which a union is told apart: `~` and the object's `type`, so that an error's place never shows it as
+    a field."""
+    kind = value.get("type") if isinstance(value, dict) else getattr(value, "type", None)
+    return f"~{kind}"
+
+
 def _few_keys(value: object, most: int) -> object:
     if isinstance(value, dict) and len(value) > most:
         text = "the object has {count} keys, of at most {most}"
