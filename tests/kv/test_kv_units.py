@@ -21,7 +21,7 @@ def test_points_by_hand() -> None:
     policy = ResumePolicy(window=64, interval=100)
     assert policy.points(prompt=200, total=330, common=[50]) == [48, 96, 192, 288, 320]
     assert policy.points(prompt=10, total=15) == []
-    assert ResumePolicy(64, 4096).points(prompt=64, total=64) == [64]
+    assert ResumePolicy(64, 4096).points(prompt=64, total=64) == [48, 64]
 
 
 def test_pages_of_a_point_are_those_that_its_first_token_sees() -> None:

@@ -12,6 +12,7 @@ from operator import eq
 from forebay.kv.identity import PAGE_TOKENS
 from forebay.kv.pages import PagePool
 from forebay.kv.sequence_pages import SequencePages, pages_for
+from forebay.kv.units import ResumePolicy
 
 
 class KvBook:
@@ -20,7 +21,12 @@ class KvBook:
     A full page is registered under its id once its KV is really there (`commit`). If the id is registered already,
     the sequence moves to that page and gives up its own: this happens between steps, when no kernel reads a page, and
     keeps every content stored once. Hence a sequence that holds a registered page holds its registered ancestors too.
+
+    `WindowBook` is the same for models whose attention has a window everywhere.
     """
+
+    policy: ResumePolicy | None = None
+    """Where a prefix can be resumed; None: at the end of any page, if all pages before it are there."""
 
     def __init__(self, num_pages: int, prefix_cache: bool = True) -> None:
         """`num_pages` pages; without `prefix_cache` nothing is registered, and pages are shared by `fork` only."""
@@ -73,13 +79,27 @@ class KvBook:
         """How many leading `tokens` `match_prefix` would find now; takes nothing. At least one token is always left."""
         return self._lookup(pages, tokens) * PAGE_TOKENS
 
-    def match_prefix(self, pages: SequencePages, tokens: Sequence[int]) -> int:
+    def most_pages(self, tokens: int) -> int:
+        """How many pages a sequence of so many tokens holds at most."""
+        return pages_for(tokens)
+
+    def first_end(self, pages: SequencePages, tokens: int) -> int:
+        """How many of a sequence's `tokens` tokens are to get pages when it begins, once its prefix is matched."""
+        del pages
+        return tokens
+
+    def expect(self, pages: SequencePages, prompt: Sequence[int]) -> None:
+        """A sequence with this prompt is about to be computed, or to go on: what of it will be worth keeping."""
+
+    def match_prefix(self, pages: SequencePages, tokens: Sequence[int], point: int | None = None) -> int:
         """Take the leading pages of `tokens` (all of the sequence's ids) that are registered; returns how many tokens
         they hold.
 
         The last token is never covered, since its logits are wanted: a prompt of full cached pages loses its last
-        page and computes it again into a page of its own. Raises ValueError when the sequence holds pages already.
+        page and computes it again into a page of its own. `point` is for models with a window (`WindowBook`). Raises
+        ValueError when the sequence holds pages already.
         """
+        del point
         if pages.numbers:
             raise ValueError("a prefix can only be matched before the sequence holds pages")
         hits = self._lookup(pages, tokens)
@@ -92,14 +112,21 @@ class KvBook:
             self._holding[pages] = None
         return hits * PAGE_TOKENS
 
-    def fits(self, pages: SequencePages, tokens: Sequence[int], spare: int = 0) -> bool:
-        """Whether a sequence that holds nothing could match and hold all of `tokens` now, with `spare` pages left
-        over."""
-        hits = self._lookup(pages, tokens)
-        holders = self._pool.holders
+    def fits(self, pages: SequencePages, tokens: Sequence[int], spare: int = 0, point: int | None = None) -> bool:
+        """Whether a sequence that holds nothing could match (at `point`) and hold all of `tokens` now, with `spare`
+        pages left over."""
+        del point
+        return self._pool.available >= pages_for(len(tokens)) - self._held(pages, tokens) + spare
+
+    def held_prefix(self, pages: SequencePages, tokens: Sequence[int], point: int | None = None) -> list[int]:
+        """The pages that `match_prefix` (at `point`) would take now and that someone holds already."""
+        del point
+        return [self._number(page) for page in pages.ids[: self._held(pages, tokens)]]
+
+    def _held(self, pages: SequencePages, tokens: Sequence[int]) -> int:
+        hits, holders = self._lookup(pages, tokens), self._pool.holders
         # Ancestors are held by at least as many as their children: the hits that someone holds come first.
-        held = bisect_left(range(hits), True, key=lambda i: holders[self._number(pages.ids[i])] == 0)
-        return self._pool.available - (hits - held) >= pages_for(len(tokens)) - hits + spare
+        return bisect_left(range(hits), True, key=lambda i: holders[self._number(pages.ids[i])] == 0)
 
     def missing_page(self, pages: SequencePages, tokens: Sequence[int]) -> bytes | None:
         """The id of the first page that a match of `tokens` would not find; None when it would find all that it may
@@ -172,16 +199,27 @@ class KvBook:
         """The copies that `grow` asked for are made or dropped: their sources may go."""
         self._pool.unpin_all()
 
-    def commit(self, pages: SequencePages, tokens: Sequence[int], computed: int) -> None:
-        """The KV of the first `computed` tokens is written: register the pages that became full.
+    def commit(self, pages: SequencePages, tokens: Sequence[int], computed: int) -> Sequence[int]:
+        """The KV of the first `computed` tokens is written: register the pages that became full. Returns which pages of
+        the sequence are worth storing from now on.
 
         To be called between steps only, since the sequence may move to an equal page that is registered already.
         """
         if not self.prefix_cache:
-            return
-        for i in range(pages.registered, computed // PAGE_TOKENS):
+            return ()
+        full = range(pages.registered, computed // PAGE_TOKENS)
+        for i in full:
             self._register(pages, i, pages.id_at(i, tokens))
             pages.registered = i + 1
+        return full
+
+    def slide(self, pages: SequencePages, computed: int) -> None:
+        """Give up pages that no token from `computed` on sees: none, where attention has no window."""
+
+    def ending(self, pages: SequencePages) -> Sequence[int]:
+        """Pages of a sequence that ends now which are worth storing for that reason, beside those of `commit`."""
+        del pages
+        return ()
 
     def fork(self, pages: SequencePages, computed: int) -> SequencePages:
         """Another sequence with the same first `computed` tokens: it shares their pages, the last one until either
@@ -192,8 +230,15 @@ class KvBook:
         if self.prefix_cache and pages.registered != computed // PAGE_TOKENS:
             raise ValueError(f"{computed} tokens are to be shared, but only {pages.registered} pages are committed")
         full = computed // PAGE_TOKENS
-        twin = replace(pages, reuse=True, numbers=pages.numbers[: pages_for(computed)], ids=pages.ids[:full], hits=0)
-        for number in twin.numbers:
+        twin = replace(
+            pages,
+            reuse=True,
+            numbers=pages.numbers[: pages_for(computed)],
+            ids=pages.ids[:full],
+            hits=0,
+            points=[*pages.points],
+        )
+        for number in self._numbers(twin):
             self._pool.hold(number)
         self._holding[twin] = None
         return twin
@@ -211,7 +256,7 @@ class KvBook:
 
         Adds its holds to `seen`; takes nothing away. O(pages of the sequence).
         """
-        numbers, holders = pages.numbers, self._pool.holders
+        numbers, holders = self._numbers(pages), self._pool.holders
         seen.update(numbers)
         freed = sum(map(eq, map(seen.__getitem__, numbers), map(holders.__getitem__, numbers)))
         kept = self._pool.pinned_numbers().intersection(numbers)
@@ -220,15 +265,22 @@ class KvBook:
     def check(self) -> list[str]:
         """Recount everything: each page in one state, holders as many as sequences hold it, ids consistent. Empty
         when well."""
-        counted = Counter(number for pages in self._holding for number in pages.numbers)
-        found = self._pool.problems(counted) + self._pool.index.problems(self._roots)
+        counted = Counter(number for pages in self._holding for number in self._numbers(pages))
+        roots = self._roots if self.policy is None else None
+        found = self._pool.problems(counted) + self._pool.index.problems(roots)
         for pages in self._holding:
-            if len(set(pages.numbers)) != len(pages.numbers):
+            held = self._numbers(pages)
+            if len(set(held)) != len(held):
                 found.append("a sequence holds a page twice")
-            wrong = [i for i in range(pages.registered) if self._pool.index.number(pages.ids[i]) != pages.numbers[i]]
+            numbered = range(pages.start, pages.registered)
+            wrong = [i for i in numbered if self._pool.index.number(pages.ids[i]) != pages.numbers[i]]
             if wrong:
                 found.append(f"a sequence's pages {wrong} are not those that are registered under their ids")
         return found
+
+    def _numbers(self, pages: SequencePages) -> Sequence[int]:
+        """The pages that the sequence holds."""
+        return pages.numbers
 
     def _lookup(self, pages: SequencePages, tokens: Sequence[int]) -> int:
         """Leading registered pages, leaving a token. A page's parent is registered too, so only the end of the run is

@@ -16,6 +16,9 @@ class PagePool:
     registered and held by nobody; evicted, least recently released first, when no page is free. Sequences release
     their last page first and hold every ancestor of a page that they hold, so a page is evicted before its parent;
     only a page that a background copy kept may come later, and is given up with its parent.
+
+    With `keep`, for models that can resume without the ancestors of a page: only pages named there become cached, the
+    others are free once nobody holds them; and a page is evicted alone.
     """
 
     def __init__(self, total: int) -> None:
@@ -24,6 +27,8 @@ class PagePool:
         self.evictions = 0
         self.holders = [0] * total
         """How many sequences hold each page."""
+        self.keep: set[int] | None = None
+        """Registered pages that are worth caching; None: all are. Pages that become free are taken out here."""
         self._pins: dict[int, int] = {}
         self._moves: dict[int, int] = {}
         self._free = list(range(total - 1, -1, -1))
@@ -78,6 +83,10 @@ class PagePool:
 
     def release_all(self, numbers: Iterable[int]) -> None:
         """`release` for each of these in turn; a long sequence gives up thousands between two steps."""
+        if self.keep is not None:
+            for number in numbers:
+                self.release(number)
+            return
         holders, pins, moves, named = self.holders, self._pins, self._moves, self.index.names
         cached, free = self._cached, self._free
         for number in numbers:
@@ -136,6 +145,9 @@ class PagePool:
     def _forget(self, number: int) -> None:
         """Drop a page from the index, and what follows it there: nobody holds that, and nobody could find it."""
         following = self.index.drop(number)
+        if self.keep is not None:
+            self.keep.discard(number)
+            return
         while following:
             other = following.pop()
             following |= self.index.drop(other)
@@ -144,10 +156,13 @@ class PagePool:
                 self._free.append(other)
 
     def _retire(self, number: int) -> None:
-        if self.index.has_number(number):
+        named = self.index.has_number(number)
+        if named and (self.keep is None or number in self.keep):
             self._cached[number] = None
-        else:
-            self._free.append(number)
+            return
+        if named:
+            self._forget(number)
+        self._free.append(number)
 
     def problems(self, counted: dict[int, int]) -> list[str]:
         """Pages whose state is not exactly one, or whose holders are not those `counted` (page number → sequences)."""
@@ -166,4 +181,6 @@ class PagePool:
                 found.append(f"page {number} is free, but registered")
             if number in self._cached and not self.index.has_number(number):
                 found.append(f"page {number} is cached, but not registered")
+        if self.keep is not None and not self.keep <= self.index.names.keys():
+            found.append("a page is to be kept, but not registered")
         return found

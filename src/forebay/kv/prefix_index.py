@@ -46,13 +46,14 @@ class PrefixIndex:
             del self._children[parent]
         return set(self._children.get(page, ()))
 
-    def problems(self, roots: set[bytes]) -> list[str]:
-        """Entries that disagree, and pages that can't be reached because their parent is gone."""
+    def problems(self, roots: set[bytes] | None) -> list[str]:
+        """Entries that disagree, and pages that can't be reached because their parent is gone (not if `roots` is None:
+        then a page is of use without its parent)."""
         found = []
         for number, (page, parent) in self.names.items():
             if self._numbers.get(page) != number:
                 found.append(f"page {number} is registered under an id that leads elsewhere")
-            if parent not in self._numbers and parent not in roots:
+            if roots is not None and parent not in self._numbers and parent not in roots:
                 found.append(f"page {number} is registered, but its parent is not")
         if sum(map(len, self._children.values())) != len(self.names):
             found.append("the pages that follow one another are not those that are registered")

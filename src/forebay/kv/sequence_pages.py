@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
 from forebay.kv.identity import PAGE_TOKENS, own_root, page_id
+
+NO_PAGE = -1
+"""In place of a page's number: the sequence does not hold the page."""
 
 
 def pages_for(tokens: int) -> int:
@@ -26,13 +30,25 @@ class SequencePages:
     public_root: bytes = b""
     """What those are rooted in; empty when there are none."""
     numbers: list[int] = field(default_factory=list)
-    """Page numbers in order: token i lies in page `numbers[i // 16]`. Empty while the sequence holds nothing."""
+    """Page numbers in order: token i lies in page `numbers[i // 16]`. Empty while the sequence holds nothing. Pages
+    before `start` are `NO_PAGE`; so are pages between being matched and `KvBook.grow`, which fills them in."""
+    start: int = 0
+    """The first page held; above 0 only where all attention has a window (`WindowBook`)."""
+    points: list[int] = field(default_factory=list)
+    """Token positions ahead, in order, whose pages are to be kept once they are reached (`WindowBook`)."""
+    expected: bool = False
+    """Whether `points` was asked for."""
     ids: list[bytes] = field(default_factory=list)
     """Ids of the leading full pages hashed so far; kept when the pages are released, since tokens never change."""
     registered: int = 0
-    """The leading pages that are in the prefix index, by the numbers held here."""
+    """The leading pages that are in the prefix index, by the numbers held here (those before `start` count)."""
     hits: int = 0
     """The leading ids that the index had at the last look: where the next look starts."""
+
+    @property
+    def held(self) -> list[int]:
+        """The pages that it holds, first ones first."""
+        return [number for number in islice(self.numbers, self.start, None) if number != NO_PAGE]
 
     def id_at(self, index: int, tokens: Sequence[int]) -> bytes:
         """The id of full page `index`. `tokens` are all of the sequence's ids; each page is hashed once."""

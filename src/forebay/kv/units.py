@@ -21,8 +21,9 @@ class ResumePolicy:
 
     window: int
     """Tokens that a token sees, itself included."""
-    interval: int = 4096
-    """A point every so many tokens, whatever else there is: a prompt that leaves a known one anywhere loses no more."""
+    interval: int = 16384
+    """A point every so many tokens, whatever else there is: a prompt that leaves a known one anywhere computes no more
+    than that again. Each costs a window of pages, so an interval of a window or less would keep everything."""
 
     def __post_init__(self) -> None:
         if min(self.window, self.interval) < PAGE_TOKENS:
@@ -31,16 +32,21 @@ class ResumePolicy:
     def points(self, prompt: int, total: int, common: Iterable[int] = ()) -> list[int]:
         """Token positions to keep, in order, for a sequence of `total` tokens whose first `prompt` are its prompt.
 
-        The end of the input (who edits the last message resumes there), the end of the output (the next turn),
-        `common` (positions where other prompts were seen to part, see `CommonPrefixes`), and fixed intervals.
+        The end of the input (the same prompt again resumes there, so a token must be left to compute), the end of the
+        output (the next turn), `common` (positions where other prompts were seen to part, see `CommonPrefixes`), and
+        fixed intervals.
         """
         step = max(PAGE_TOKENS, _floor(self.interval))
-        wanted = {_floor(prompt), _floor(total), *map(_floor, common), *range(step, total + 1, step)}
+        wanted = {_floor(prompt - 1), _floor(total), *map(_floor, common), *range(step, total + 1, step)}
         return sorted(point for point in wanted if 0 < point <= total)
+
+    def first_page(self, computed: int) -> int:
+        """The first page that tokens from position `computed` on see."""
+        return max(0, computed - self.window + 1) // PAGE_TOKENS
 
     def pages_for(self, point: int) -> range:
         """The pages that going on from `point` (a page border) reads: the token computed there still sees them."""
-        return range(max(0, point - self.window + 1) // PAGE_TOKENS, point // PAGE_TOKENS)
+        return range(self.first_page(point), point // PAGE_TOKENS)
 
     def keep(self, points: Iterable[int]) -> list[int]:
         """The pages that some of these points need, each once, in order."""
@@ -48,13 +54,19 @@ class ResumePolicy:
 
     def resume_at(self, pages: int, there: Callable[[int], bool]) -> int:
         """The largest token position within the first `pages` pages from which a prefix can be resumed, given which
-        pages are there; 0 when none. O(pages)."""
-        best = run = 0
-        for page in range(pages):
-            run = run + 1 if there(page) else 0
-            if run >= page + 1 - self.pages_for((page + 1) * PAGE_TOKENS).start:
-                best = (page + 1) * PAGE_TOKENS
-        return best
+        pages are there; 0 when none.
+
+        A page that is missing rules out all points up to a window behind it: where nothing is there, one page a window
+        is asked for.
+        """
+        end = pages
+        while end:
+            needed = self.pages_for(end * PAGE_TOKENS)
+            missing = next((page for page in (needed.start, *reversed(needed)) if not there(page)), None)
+            if missing is None:
+                return end * PAGE_TOKENS
+            end = missing
+        return 0
 
 
 class CommonPrefixes:
