@@ -59,14 +59,17 @@ ThreadingHTTPServer(("127.0.0.1", port), Handler).serve_forever()
 VLLM = """
 import json, sys
 if sys.argv[1] == "-c":
-    print("9.9 2.0")
+    print("9.9 2.0 fills")
 elif sys.argv[1] == "-m":
     sys.exit("no server here")
 else:
-    rows = json.loads(sys.argv[2])["rows"]
     print("INFO much is logged")
-    values = {row["name"]: 7.0 for row in rows if row["name"] != "decode-32"}
-    print(json.dumps({"values": values, "failures": {"decode-32": "too many"}, "extras": {}}))
+    print(json.dumps({"ready": True}), flush=True)
+    for line in sys.stdin:
+        for row in json.loads(line)["rows"]:
+            failed = {"failure": "too many"} if row["name"] == "decode-32" else {"value": 7.0, "seconds": 0.5}
+            print(json.dumps({"row": row["name"]} | failed))
+        print(json.dumps({"extras": {}}) + "\\n(worker) WARNING much is logged", flush=True)
 """
 FAILING = """
 import sys
@@ -101,17 +104,24 @@ class Scripted:
     def __init__(self, name: str, rate: float, log: list[str], fails: str = "") -> None:
         self.name, self._rate, self._log, self._fails = name, rate, log, fails
         self._turns = 0
+        self.closed = 0
 
     def describe(self) -> dict[str, Any]:
         return {"version": "1", "weights": "w", "server": "s"}
 
-    def engine(self, rows: Any) -> Turn:
+    def engine(self, rows: Any, turn: Turn) -> None:
         self._turns += 1
         self._log.append(f"{self.name}:{','.join(row.name for row in rows)}")
         failing = {self._fails: "it broke"} if self._turns == 2 and self._fails else {}
-        values = {row.name: self._rate * self._turns for row in rows if row.name not in failing}
-        extras = {"gemm_gflops": 100.0, "read_gbps": 10.0, "layer_flops": 1e8, "head_flops": 1e7, "read_bytes": 1e8}
-        return Turn(values, failing, extras=extras | {"weight_bytes": 1e8, "kv_token_bytes": 1e4, "parameters": 1e8})
+        turn.values |= {row.name: self._rate * self._turns for row in rows if row.name not in failing}
+        turn.seconds |= dict.fromkeys(turn.values, 1.0)
+        turn.failures |= failing
+        turn.extras = {"gemm_gflops": 100.0, "read_gbps": 10.0, "layer_flops": 1e8, "head_flops": 1e7}
+        turn.extras |= {"attention_flops": 0.0, "read_bytes": 1e8, "weight_bytes": 1e8, "kv_token_bytes": 1e4}
+        turn.extras["parameters"] = 1e8
+
+    def close(self) -> None:
+        self.closed += 1
 
     def server(self, port: int) -> Command:
         raise PeerError("it has no server")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 from pathlib import Path
@@ -10,10 +11,12 @@ import pytest
 
 from forebay.bench.compare.comparison import Comparison
 from forebay.bench.compare.limits import limit
-from forebay.bench.compare.ours import Ours, parse_program, token_bytes, work
+from forebay.bench.compare.ours import Ours, token_bytes
+from forebay.bench.compare.program import take, work
 from forebay.bench.compare.programs import ours_engine
 from forebay.bench.compare.rows import Goal, Kind, Load, Row, choose_rows
 from forebay.bench.compare.side import Setup
+from forebay.bench.compare.turns import Turn
 from forebay.kernels.limits import MachineLimits
 from forebay.models import describe, resolve
 
@@ -27,24 +30,29 @@ ROWS = (
 def test_the_program_measures_rows_and_sizes(
     tiny_llama: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    plan = {
-        "options": {"model": str(tiny_llama), "max_running": 3, "kv_memory": 1 << 22, "threads": 1},
-        "rows": work(ROWS),
-    }
-    monkeypatch.setattr(sys, "argv", ["ours_engine", json.dumps(plan)])
+    options = {"model": str(tiny_llama), "max_running": 3, "kv_memory": 1 << 22, "threads": 1}
+    monkeypatch.setattr(sys, "argv", ["ours_engine", json.dumps(options)])
+    monkeypatch.setattr(sys, "stdin", io.StringIO(2 * (json.dumps({"rows": work(ROWS)}) + "\n")))
     monkeypatch.setattr(ours_engine, "measure_limits", lambda _kernels: MachineLimits(10.0, 100.0))
     assert ours_engine.main() == 0
-    turn = parse_program(capsys.readouterr().out, ROWS)
-    assert set(turn.values) == {"prefill-40", "decode-3"}
-    assert all(rate > 0 for rate in turn.values.values())
-    assert "512" in turn.failures["too-long"]
+    ready, *lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert ready == {"ready": True}
+    turns = [Turn(), Turn()]
+    for index, line in enumerate(lines):
+        take(line, turns[index // 4])
+    for turn in turns:
+        assert set(turn.values) == set(turn.seconds) == {"prefill-40", "decode-3"}
+        assert all(rate > 0 for rate in turn.values.values())
+        assert "512" in turn.failures["too-long"]
     config = describe(resolve(str(tiny_llama)))
-    assert turn.extras["kv_token_bytes"] == token_bytes(config) == 2 * 2 * 2 * 16 * 2
-    assert turn.extras["read_bytes"] == turn.extras["weight_bytes"] - 256 * 64 * 2
+    extras = turns[0].extras
+    assert extras["kv_token_bytes"] == token_bytes(config) == 2 * 2 * 2 * 16 * 2
+    assert extras["read_bytes"] == extras["weight_bytes"] - 256 * 64 * 2
     setup = Setup(str(tiny_llama), 1, Load(), None, None, 512, 10.0)
-    bounds = Comparison(ROWS, setup, {"ours": [turn]}, {}).bounds()
+    bounds = Comparison(ROWS, setup, {"ours": turns}, {}).bounds()
     assert bounds is not None
-    assert limit(ROWS[0], bounds, Load()) == pytest.approx(100e9 / turn.extras["layer_flops"])
+    flops = extras["layer_flops"] + extras["attention_flops"] * 20.5
+    assert limit(ROWS[0], bounds, Load()) == pytest.approx(100e9 / flops)
 
 
 def test_the_server_holds_what_the_load_needs(tiny_llama: Path) -> None:

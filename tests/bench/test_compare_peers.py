@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 from tests.bench import peers
 
-from forebay.bench.compare.comparison import compare, parse_peers, prepare, take_turn
+from forebay.bench.compare.comparison import Budget, compare, parse_peers, prepare, take_turn
 from forebay.bench.compare.llama_cpp import LlamaCpp, parse_batched_bench, parse_bench
-from forebay.bench.compare.ours import parse_program
 from forebay.bench.compare.processes import Command, PeerError, run, started
-from forebay.bench.compare.report import markdown, report
+from forebay.bench.compare.report import report
 from forebay.bench.compare.rows import Load, choose_rows
-from forebay.bench.compare.side import Setup
-from forebay.bench.compare.vllm import Vllm
+from forebay.bench.compare.serving import Server
+from forebay.bench.compare.side import Setup, Side
+from forebay.bench.compare.table import markdown
+from forebay.bench.compare.turns import Turn
+from forebay.bench.compare.vllm import Vllm, best_dtype
 from forebay.core.errors import ConfigError
 
 LOAD = Load(clients=(1, 2), requests_per_client=2, input_tokens=6, output_tokens=12)
@@ -28,6 +32,17 @@ SETUP = Setup("m", 1, LOAD, "weights.gguf", "folder", 8192, timeout_s=20.0)
 
 def python(source: str) -> Command:
     return Command((sys.executable, "-c", source))
+
+
+def turns_of(side: Side, rows: str, setup: Setup = SETUP, turns: int = 1) -> list[Turn]:
+    """What the side measures in so many turns."""
+    server = Server(side.server, setup.load, setup.timeout_s)
+    taken = []
+    with contextlib.closing(server), contextlib.closing(side):
+        for number in range(turns):
+            taken.append(Turn())
+            take_turn(side, server, choose_rows(rows), number, taken[-1])
+    return taken
 
 
 def test_output_comes_back_and_failures_bring_the_last_words() -> None:
@@ -65,7 +80,7 @@ def test_the_environment_is_added_to_ours() -> None:
     assert str(command).startswith("A=b ")
 
 
-def test_figures_of_llama_bench_and_of_programs() -> None:
+def test_figures_of_llama_bench() -> None:
     assert parse_bench('[{"avg_ts": 12.5}]') == 12.5
     assert parse_batched_bench('\n{"speed_tg": 3.5, "speed_pp": 9}\n') == 3.5
     for bad in ("", "[]", '[{"n": 1}]', "oops"):
@@ -74,39 +89,33 @@ def test_figures_of_llama_bench_and_of_programs() -> None:
     for bad in ("", "oops", '{"pp": 1}'):
         with pytest.raises(PeerError, match="llama-batched-bench printed"):
             parse_batched_bench(bad)
-    rows = choose_rows("decode-8,decode-32")
-    turn = parse_program(
-        'log\n{"values": {"decode-8": 2}, "failures": {}, "extras": {}}\n(worker) WARNING ending\n', rows
-    )
-    assert (turn.values, turn.failures) == ({"decode-8": 2}, {"decode-32": "the program gave no figure"})
-    for bad in ("", "oops", "{}", "[]"):
-        with pytest.raises(PeerError, match="printed no figures"):
-            parse_program(bad, rows)
 
 
 def test_llama_cpp_measures_each_row_with_the_right_program(tmp_path: Path) -> None:
     side = LlamaCpp(peers.llama_cpp(tmp_path), SETUP)
-    turn = take_turn(side, choose_rows("all"), SETUP, 0)
-    assert turn.failures == {}
+    turn, later = turns_of(side, "all", turns=2)
+    assert turn.failures == later.failures == {}
     rates = {"prefill-512": 512.5, "prefill-2048": 2048.5, "decode-1": 64.5, "decode-1-1024": 64.5}
     rates |= {"decode-8": 80.0, "decode-32": 320.0, "decode-8-4000": 80.0}
     assert {name: turn.values[name] for name in rates} == rates
     assert set(turn.values) - set(rates) == {"serving", "serving-itl", "serving-ttft", "start", "memory"}
     assert set(turn.loads) == {1, 2}
+    assert set(later.loads) == {2}
+    assert set(turn.seconds) == set(later.seconds) == set(turn.values) == set(later.values)
     assert all(load["total_input_tokens"] == clients * 2 * 7 for clients, load in turn.loads.items())
     assert side.describe()["version"] == "version: fake 1"
 
 
 def test_answers_that_are_too_short_are_no_measurement(tmp_path: Path) -> None:
     side = LlamaCpp(peers.llama_cpp(tmp_path, short_by=1), SETUP)
-    turn = take_turn(side, choose_rows("serving,start"), SETUP, 0)
+    (turn,) = turns_of(side, "serving,start")
     assert list(turn.values) == ["start"]
     assert "another length than 12 tokens" in turn.failures["serving"]
 
 
 def test_a_server_that_ends_says_why(tmp_path: Path) -> None:
     side = LlamaCpp(peers.llama_cpp(tmp_path, server=peers.FAILING), SETUP)
-    turn = take_turn(side, choose_rows("start,memory"), SETUP, 0)
+    (turn,) = turns_of(side, "start,memory")
     assert turn.values == {}
     assert "ended with code 3" in turn.failures["start"]
     assert "can't be read" in turn.failures["memory"]
@@ -115,18 +124,21 @@ def test_a_server_that_ends_says_why(tmp_path: Path) -> None:
 def test_a_server_that_never_answers_is_given_up(tmp_path: Path) -> None:
     setup = replace(SETUP, timeout_s=0.5)
     side = LlamaCpp(peers.llama_cpp(tmp_path, server="import time; time.sleep(60)\n"), setup)
-    turn = take_turn(side, choose_rows("start"), setup, 0)
+    (turn,) = turns_of(side, "start", setup)
     assert "gave no token in time" in turn.failures["start"]
 
 
 def test_vllm_runs_our_program_in_its_interpreter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VLLM_CPU_OMP_THREADS_BIND", "auto")
     side = Vllm(peers.vllm(tmp_path), SETUP)
-    turn = take_turn(side, choose_rows("decode,start"), SETUP, 0)
-    assert turn.values == dict.fromkeys(("decode-1", "decode-1-1024", "decode-8", "decode-8-4000"), 7.0)
+    turn, later = turns_of(side, "decode,start", turns=2)
+    assert turn.values == later.values == dict.fromkeys(("decode-1", "decode-1-1024", "decode-8", "decode-8-4000"), 7.0)
     assert turn.failures["decode-32"] == "too many"
     assert "no server here" in turn.failures["start"]
-    assert side.describe()["version"] == "9.9"
+    assert later.failures == turn.failures
+    described = side.describe()
+    assert described["version"] == "9.9"
+    assert "DecodeBenchConnector" in described["engine"]
     assert side.server(7).environment["VLLM_CPU_OMP_THREADS_BIND"] == "auto"
     monkeypatch.delenv("VLLM_CPU_OMP_THREADS_BIND")
     cores = Vllm(peers.vllm(tmp_path), SETUP).server(7).environment["VLLM_CPU_OMP_THREADS_BIND"]
@@ -161,7 +173,11 @@ def test_turns_are_taken_in_order_and_a_failed_row_is_left_out() -> None:
     comparison.described = {side.name: side.describe() for side in sides}
     comparison.left_out = {"vllm": "not named"}
     written: list[int] = []
-    compare(comparison, sides, 3, lambda _stage, _share: None, lambda: written.append(1))
+    stages: list[str] = []
+    compare(comparison, sides, Budget(3), lambda stage, _share: stages.append(stage), lambda: written.append(1))
+    assert [side.closed for side in sides] == [1, 1]
+    assert stages[1] == "turn 1 of 3: llama.cpp"
+    assert stages[2] == "turn 2 of 3: llama.cpp, about 0 min left"
     both, one = "prefill-512,decode-1", "prefill-512"
     expected = [("ours", both), ("llama.cpp", both), ("llama.cpp", both), ("ours", both), ("ours", both)]
     assert log == [f"{name}:{work}" for name, work in [*expected, ("llama.cpp", one)]]
@@ -170,12 +186,34 @@ def test_turns_are_taken_in_order_and_a_failed_row_is_left_out() -> None:
     first = figures["rows"]["prefill-512"]
     assert (first["ours"], first["llama.cpp"], first["ratio_to_best"], first["limit"]) == (200.0, 20.0, 10.0, 1000.0)
     assert (first["of_limit"], first["goal_met"], first["left_out"]) == (0.2, False, {"vllm": "not named"})
+    assert (first["min"], first["max"]) == ({"ours": 100, "llama.cpp": 10}, {"ours": 300, "llama.cpp": 30})
+    assert first["turns"] == {"ours": 3, "llama.cpp": 3}
     assert "vllm" not in first
     second = figures["rows"]["decode-1"]
     assert (second["ratio_to_best"], second["goal_met"], second["left_out"]["llama.cpp"]) == (None, None, "it broke")
     assert figures["rows"]["start"]["left_out"]["ours"] == "it has no server"
     text = markdown(figures)
-    assert "| prefill, 512 tokens | tokens/s | 200 | 20 | - | 10 | 1,000 | 20% |" in text
+    assert "| prefill, 512 tokens | tokens/s | 200 (100 to 300) | 20 (10 to 30) | - | 10 | 1,000 | 20% |" in text
     assert "- llama.cpp is left out of decode-1: it broke" in text
     assert "Our weights take 8 bits a parameter in memory." in text
     assert "- vllm is left out of every row: not named" in text
+    assert "Medians of 3 turns (lowest to highest)." in text
+
+
+def test_an_interrupted_turn_keeps_what_it_has() -> None:
+    class Interrupted(peers.Scripted):
+        def engine(self, rows: Any, turn: Turn) -> None:
+            super().engine(rows[:1], turn)
+            raise KeyboardInterrupt
+
+    side = Interrupted("ours", 100.0, [])
+    comparison, _ = prepare({}, choose_rows("prefill"), replace(SETUP, model="smollm2"))
+    with pytest.raises(KeyboardInterrupt):
+        compare(comparison, [side], Budget(3), lambda _stage, _share: None, lambda: None)
+    assert comparison.turns["ours"][0].values == {"prefill-512": 100.0}
+    assert side.closed == 1
+
+
+def test_the_type_that_vllm_computes_in() -> None:
+    assert best_dtype(("avx2", "fma")) == "float32"
+    assert best_dtype(("avx512f", "avx2")) == best_dtype(("asimd", "bf16")) == "bfloat16"

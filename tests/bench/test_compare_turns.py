@@ -1,23 +1,21 @@
-"""The pure part of the comparison: choice of rows, order of turns, medians, ratios, goals, limits."""
+"""The pure part of the comparison: choice of rows, medians, ratios, goals, limits."""
 
 from __future__ import annotations
 
-from collections import Counter
+from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from forebay.bench.compare.limits import Bounds, limit
+from forebay.bench.compare.limits import Bounds, limit, without_attention
 from forebay.bench.compare.rows import ROWS, Goal, Kind, Load, Row, choose_rows
 from forebay.bench.compare.turns import (
+    Span,
     Turn,
     best_peer,
     failures,
     goal_met,
     median_loads,
-    medians,
-    order_of_turns,
+    spans,
     times_as_good,
 )
 from forebay.core.errors import ConfigError
@@ -30,29 +28,23 @@ def test_rows_are_chosen_by_name_or_by_first_part() -> None:
     assert choose_rows("all") == ROWS
     assert [row.name for row in choose_rows("start, prefill-512")] == ["prefill-512", "start"]
     assert [row.name for row in choose_rows("prefill")] == ["prefill-512", "prefill-2048"]
-    assert [row.name for row in choose_rows("serving")] == ["serving"]
+    assert [row.name for row in choose_rows("serving")] == ["serving", "serving-itl", "serving-ttft"]
+    assert [row.name for row in choose_rows("decode-8")] == ["decode-8"]
     for wrong in ("decoding", "", "prefill-512,x"):
         with pytest.raises(ConfigError, match="prefill-512"):
             choose_rows(wrong)
 
 
-@given(st.lists(st.sampled_from("abcd"), min_size=1, unique=True), st.integers(1, 9))
-def test_every_side_has_one_turn_a_round_and_each_is_first_in_turn(sides: list[str], turns: int) -> None:
-    order = list(order_of_turns(sides, turns))
-    assert [number for number, _ in order] == [number for number in range(turns) for _ in sides]
-    assert Counter(order) == Counter((number, side) for number in range(turns) for side in sides)
-    assert [order[number * len(sides)][1] for number in range(turns)] == [sides[n % len(sides)] for n in range(turns)]
-
-
-def test_medians_leave_out_rows_that_failed_once() -> None:
+def test_spans_leave_out_rows_that_failed_once() -> None:
     turns = [
         Turn({"a": 1.0, "b": 5.0}, loads={4: {"x": 1.0}}),
         Turn({"a": 9.0}, {"b": "broke"}, {4: {"x": 3.0}}),
         Turn({"a": 2.0}, {"b": "later"}, {4: {"x": 9.0}}),
     ]
-    assert medians(turns) == {"a": 2.0}
+    assert spans(turns) == {"a": Span(2.0, 1.0, 9.0, 3)}
+    assert spans(turns[:1]) == {"a": Span(1.0, 1.0, 1.0, 1), "b": Span(5.0, 5.0, 5.0, 1)}
     assert failures(turns) == {"b": "broke"}
-    assert median_loads(turns) == {4: {"x": 3.0}}
+    assert median_loads(turns) == {4: {"x": 3.0, "turns": 3}}
 
 
 def test_ahead_is_above_one_in_both_directions() -> None:
@@ -82,6 +74,7 @@ BOUNDS = Bounds(
     read_gbps=10.0,
     layer_flops=1e8,
     head_flops=1e8,
+    attention_flops=0.0,
     read_bytes=1e9,
     weight_bytes=1 << 30,
     kv_token_bytes=1e6,
@@ -103,3 +96,14 @@ def test_limits_by_hand() -> None:
     assert limit(by_name["serving-ttft"], BOUNDS, load) == pytest.approx(100.0)
     assert limit(by_name["memory"], BOUNDS, load) == pytest.approx(1024 + load.cached_tokens * 1e6 / (1 << 20))
     assert limit(by_name["start"], BOUNDS, load) is None
+
+
+def test_attention_counts_in_the_limits() -> None:
+    seeing = replace(BOUNDS, attention_flops=1e6)
+    assert without_attention(seeing) == BOUNDS
+    prefill = Row("p", "", Kind.PREFILL, "", Goal(), tokens=199)
+    # A token of 199 sees 100 on average, so attention is as much again as the layers.
+    assert limit(prefill, seeing, Load()) == pytest.approx(500.0)
+    busy = Row("d", "", Kind.DECODE, "", Goal(), sequences=1000, context=200, tokens=0)
+    light = replace(seeing, kv_token_bytes=0.0)
+    assert limit(busy, light, Load()) == pytest.approx(1000 / 4.0)

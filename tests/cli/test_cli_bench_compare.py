@@ -55,17 +55,17 @@ def test_sigterm_ends_what_was_started(run: Run, tmp_path: Path, monkeypatch: py
     begun: list[psutil.Process] = []
 
     class Sleeping(peers.Scripted):
-        def engine(self, rows: Any) -> Turn:
+        def engine(self, rows: Any, turn: Turn) -> None:
             with started(Command((sys.executable, "-c", "import time; time.sleep(60)"))) as process:
                 begun.append(psutil.Process(process.popen.pid))
                 os.kill(os.getpid(), signal.SIGTERM)
                 time.sleep(20)
-            return Turn()
 
     monkeypatch.setattr(comparison, "Ours", lambda _setup: Sleeping("ours", 1.0, []))
     before = signal.getsignal(signal.SIGTERM)
     assert run("bench", "compare", "--output", str(tmp_path)).code == 128 + signal.SIGTERM
     assert not begun[0].is_running()
+    assert json.loads((tmp_path / "report.json").read_text())["turns"] == {"ours": 1}
     assert signal.getsignal(signal.SIGTERM) == before
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from cyclopts import Parameter
 
@@ -35,16 +35,20 @@ class CompareOptions:
     """Rows of the table, separated by commas; all, or the first part of names such as decode."""
     turns: Positive = 5
     """Turns that each side takes; medians are reported."""
+    row_budget: Seconds | None = None
+    """Seconds that one row of one side may take over all turns; a row is measured once even when that takes longer."""
     gguf: Path | None = None
     """GGUF file that llama.cpp reads; by default the model itself when it is one."""
     hf_folder: Path | None = None
     """Hugging Face folder that vLLM reads; by default the model itself when it is one."""
     quantize: Quantize = "auto"
     """Weights of our side, as for forebay serve."""
+    vllm_dtype: Literal["auto", "bfloat16", "float32"] = "auto"
+    """What vLLM computes in; auto is float32 where the processor has no AVX-512 or bf16 arithmetic, else bfloat16."""
     threads: Positive | None = None
     """Compute threads of every side; by default the cores that this process may use."""
     timeout: Seconds = 900.0
-    """Seconds for one process to do its work, or one server to start."""
+    """Seconds for one row, one load over HTTP, or one process to start."""
     output: Path = Path("bench-compare")
     """Folder for report.json, report.md and the plots."""
     json: Flag = False
@@ -57,15 +61,15 @@ _OPTIONS = CompareOptions()
 def compare(model: str = DEFAULT_MODEL, *, options: CompareOptions = _OPTIONS) -> int:
     """Measure Forebay beside other engines on this machine, taking turns.
 
-    The report is written after every turn. Exit code 1 when a row of ours could not be measured.
+    The report is written after every turn, and when this is interrupted. Exit code 1 when a row of ours has no figure.
 
     Parameters
     ----------
     model
         As for forebay serve; a peer reads the same weights in its own format.
     """
+    from forebay.bench.compare.comparison import Budget, parse_peers, prepare
     from forebay.bench.compare.comparison import compare as carry_out
-    from forebay.bench.compare.comparison import parse_peers, prepare
     from forebay.bench.compare.rows import OURS, choose_rows
     from forebay.models import resolve
 
@@ -75,9 +79,12 @@ def compare(model: str = DEFAULT_MODEL, *, options: CompareOptions = _OPTIONS) -
     comparison, sides = prepare(peers, rows, _setup(model, resolve(model), options))
     for name, reason in comparison.left_out.items():
         console.notice(f"forebay: {name} is left out: {reason}")
+    write = _writer(comparison, folder)
     with console.stages("comparing") as report, _ends_in_order():
-        carry_out(comparison, sides, options.turns, report, _writer(comparison, folder))
-    figures = _write(comparison, folder)
+        try:
+            carry_out(comparison, sides, Budget(options.turns, options.row_budget), report, write)
+        finally:
+            figures = write()
     _draw(figures, folder)
     console.say(json.dumps(figures, indent=2) if options.json else (folder / "report.md").read_text())
     console.notice(f"forebay: the report is in {folder}")
@@ -114,6 +121,7 @@ def _setup(model: str, source: ModelSource, options: CompareOptions) -> Setup:
         max_model_len=_CONTEXT,
         timeout_s=options.timeout,
         quantize=options.quantize,
+        vllm_dtype=options.vllm_dtype,
     )
 
 
@@ -127,20 +135,17 @@ def _made(folder: Path) -> Path:
     return folder
 
 
-def _writer(comparison: Comparison, folder: Path) -> Callable[[], None]:
-    def write() -> None:
-        _write(comparison, folder)
+def _writer(comparison: Comparison, folder: Path) -> Callable[[], dict[str, Any]]:
+    from forebay.bench.compare.report import report
+    from forebay.bench.compare.table import markdown
+
+    def write() -> dict[str, Any]:
+        figures = report(comparison)
+        (folder / "report.json").write_text(json.dumps(figures, indent=2) + "\n")
+        (folder / "report.md").write_text(markdown(figures))
+        return figures
 
     return write
-
-
-def _write(comparison: Comparison, folder: Path) -> dict[str, Any]:
-    from forebay.bench.compare.report import markdown, report
-
-    figures = report(comparison)
-    (folder / "report.json").write_text(json.dumps(figures, indent=2) + "\n")
-    (folder / "report.md").write_text(markdown(figures))
-    return figures
 
 
 def _draw(figures: dict[str, Any], folder: Path) -> None:

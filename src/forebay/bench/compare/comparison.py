@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,15 +12,26 @@ from typing import Any
 from forebay.bench.compare.limits import Bounds
 from forebay.bench.compare.llama_cpp import LlamaCpp
 from forebay.bench.compare.ours import Ours
+from forebay.bench.compare.planning import order_of_turns, rows_to_measure, seconds_left
 from forebay.bench.compare.processes import PeerError
 from forebay.bench.compare.rows import OURS, PEERS, Kind, Row, of_kind
-from forebay.bench.compare.serving import Session, free_port, measure_server
-from forebay.bench.compare.side import Setup, Side, failed_turn
-from forebay.bench.compare.turns import Turn, order_of_turns
+from forebay.bench.compare.serving import Server
+from forebay.bench.compare.side import Setup, Side
+from forebay.bench.compare.turns import Turn
 from forebay.bench.compare.vllm import Vllm
 from forebay.core.errors import ConfigError
 
 Report = Callable[[str, float], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """How often is measured."""
+
+    turns: int
+    """Turns of every side."""
+    row_s: float | None = None
+    """Seconds that one row of one side may take over all turns; see `rows_to_measure`. None is without end."""
 
 
 @dataclass(slots=True)
@@ -71,38 +84,51 @@ def prepare(peers: Mapping[str, Path], rows: Sequence[Row], setup: Setup) -> tup
 
 
 def compare(
-    comparison: Comparison, sides: Sequence[Side], turns: int, report: Report, after_turn: Callable[[], None]
+    comparison: Comparison,
+    sides: Sequence[Side],
+    budget: Budget,
+    report: Report,
+    after_turn: Callable[[], object],
 ) -> None:
-    """Take all turns; each adds to `comparison` and is followed by a call of `after_turn`.
+    """Take all turns; each adds to `comparison` as it goes and is followed by a call of `after_turn`.
 
-    A row that a side failed in is not tried by it again.
+    What a side keeps for its next turn is ended with the last, and also when this is interrupted.
     """
-    by_name = {side.name: side for side in sides}
-    order = list(order_of_turns([side.name for side in sides], turns))
-    for step, (number, name) in enumerate(order):
-        failed = {row for turn in comparison.turns[name] for row in turn.failures}
-        rows = [row for row in comparison.rows if row.name not in failed]
-        report(f"turn {number + 1} of {turns}: {name}", step / len(order))
-        comparison.turns[name].append(take_turn(by_name[name], rows, comparison.setup, number))
-        after_turn()
+    setup = comparison.setup
+    order = list(order_of_turns([side.name for side in sides], budget.turns))
+    taken: dict[str, list[float]] = {side.name: [] for side in sides}
+    with contextlib.ExitStack() as owned:
+        servers = {side.name: Server(side.server, setup.load, setup.timeout_s) for side in sides}
+        for closing in [side.close for side in sides] + [server.close for server in servers.values()]:
+            owned.callback(closing)
+        for step, (number, name) in enumerate(order):
+            report(_stage(number, budget.turns, name, seconds_left(order[step:], taken)), step / len(order))
+            rows = rows_to_measure(comparison.rows, comparison.turns[name], budget.row_s)
+            begun = time.monotonic()
+            turn = Turn()
+            comparison.turns[name].append(turn)
+            side = next(side for side in sides if side.name == name)
+            take_turn(side, servers[name], rows, number, turn)
+            taken[name].append(time.monotonic() - begun)
+            after_turn()
 
 
-def take_turn(side: Side, rows: Sequence[Row], setup: Setup, number: int) -> Turn:
-    """Everything that a side measures in one turn: first its engine, then its server. `number` seeds the prompts."""
-    turn = Turn()
-    in_process = [row for row in rows if row.kind != Kind.SERVER]
+def _stage(number: int, turns: int, name: str, left_s: float | None) -> str:
+    left = "" if left_s is None else f", about {left_s / 60:.0f} min left"
+    return f"turn {number + 1} of {turns}: {name}{left}"
+
+
+def take_turn(side: Side, server: Server, rows: Sequence[Row], number: int, turn: Turn) -> None:
+    """Everything that a side measures in one turn: first its server, then its engine. `turn` is filled in.
+
+    The server comes first because what its processes share with an engine that is kept would not count as its memory.
+    """
+    served, in_process = of_kind(rows, Kind.SERVER), [row for row in rows if row.kind != Kind.SERVER]
+    if served:
+        try:
+            server.measure(served, number, turn)
+        except PeerError as error:
+            turn.fail(served, error)
     # Ours measures the machine's limits as well, so it is asked even without a row.
     if in_process or side.name == OURS:
-        turn = side.engine(in_process)
-    served = of_kind(rows, Kind.SERVER)
-    if served:
-        port = free_port()
-        try:
-            session = Session(side.server(port), port, setup.load, number, setup.timeout_s)
-            over_http = measure_server(session, served)
-        except PeerError as error:
-            over_http = failed_turn(served, error)
-        turn.values |= over_http.values
-        turn.failures |= over_http.failures
-        turn.loads = over_http.loads
-    return turn
+        side.engine(in_process, turn)

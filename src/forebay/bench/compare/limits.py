@@ -1,13 +1,14 @@
 """What a row could reach at most on this machine with our weights, from its measured limits. Pure; rough by intent.
 
-Prefill is bound by the matrix products of the layers, decode by those or by reading weights and KV from memory,
-whichever takes longer. A load over HTTP is the two after each other. Attention's own work, sampling, HTTP and Python
-count as nothing, so nobody reaches these numbers.
+Prefill is bound by its floating-point operations, decode by those or by reading weights and KV from memory, whichever
+takes longer. Operations are those of the matrix products and of attention over the tokens that each token sees, all at
+the rate of the machine's best matrix product, so that a prefill's share of its limit is what is called MFU (PaLM,
+appendix B). A load over HTTP is the two after each other. Sampling, HTTP and Python count as nothing.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from forebay.bench.compare.rows import MEMORY, SERVING, SERVING_ITL, SERVING_TTFT, Kind, Load, Row
 
@@ -24,6 +25,8 @@ class Bounds:
     """Operations of one token in the layers' matrix products."""
     head_flops: float
     """Operations of one token in the product with the output head."""
+    attention_flops: float
+    """Operations of one token for each token that it sees."""
     read_bytes: float
     """Bytes of weights that one decode step reads."""
     weight_bytes: float
@@ -35,27 +38,34 @@ class Bounds:
 def limit(row: Row, bounds: Bounds, load: Load) -> float | None:
     """The best possible value of the row, in its unit; None where no limit is known (the start of a process)."""
     if row.kind == Kind.PREFILL:
-        return prefill_rate(bounds)
+        return prefill_rate(bounds, row.tokens)
     if row.kind == Kind.DECODE:
         return decode_rate(bounds, row.sequences, row.context + row.tokens / 2)
     clients = max(load.clients)
     decode = decode_rate(bounds, clients, load.input_tokens + load.output_tokens / 2)
-    request_s = load.input_tokens / prefill_rate(bounds) + load.output_tokens / decode
+    prompt_s = load.input_tokens / prefill_rate(bounds, load.input_tokens)
+    request_s = prompt_s + load.output_tokens / decode
     return {
         SERVING: load.output_tokens / request_s,
         SERVING_ITL: 1000 * clients / decode,
-        SERVING_TTFT: 1000 * load.input_tokens / prefill_rate(bounds),
+        SERVING_TTFT: 1000 * prompt_s,
         MEMORY: (bounds.weight_bytes + load.cached_tokens * bounds.kv_token_bytes) / (1 << 20),
     }.get(row.name)
 
 
-def prefill_rate(bounds: Bounds) -> float:
-    """Tokens a second of a prompt."""
-    return bounds.gemm_gflops * 1e9 / bounds.layer_flops
+def without_attention(bounds: Bounds) -> Bounds:
+    """The same with attention's operations left out."""
+    return replace(bounds, attention_flops=0.0)
+
+
+def prefill_rate(bounds: Bounds, tokens: int) -> float:
+    """Tokens a second of a prompt of so many; one token sees half of them on average."""
+    flops = bounds.layer_flops + bounds.attention_flops * (tokens + 1) / 2
+    return bounds.gemm_gflops * 1e9 / flops
 
 
 def decode_rate(bounds: Bounds, sequences: int, context: float) -> float:
     """Tokens a second of `sequences` together, each with `context` tokens behind it."""
     read_s = (bounds.read_bytes + sequences * context * bounds.kv_token_bytes) / (bounds.read_gbps * 1e9)
-    compute_s = sequences * (bounds.layer_flops + bounds.head_flops) / (bounds.gemm_gflops * 1e9)
-    return sequences / max(read_s, compute_s)
+    flops = bounds.layer_flops + bounds.head_flops + bounds.attention_flops * context
+    return sequences / max(read_s, sequences * flops / (bounds.gemm_gflops * 1e9))

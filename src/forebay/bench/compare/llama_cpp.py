@@ -8,6 +8,7 @@ is timed as it is.
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -30,9 +31,7 @@ class LlamaCpp:
         """Raises PeerError when a binary or the weights are missing."""
         if setup.gguf is None:
             raise PeerError("there is no GGUF file for it; name one with --gguf")
-        missing = [
-            name for name in ("llama-bench", "llama-batched-bench", "llama-server") if not (folder / name).is_file()
-        ]
+        missing = [name for name in _BINARIES if not (folder / name).is_file()]
         if missing:
             raise PeerError(f"{folder} has no {' and no '.join(missing)}")
         self._folder = folder
@@ -49,15 +48,18 @@ class LlamaCpp:
             "server": str(self.server(0)),
         }
 
-    def engine(self, rows: Sequence[Row]) -> Turn:
+    def engine(self, rows: Sequence[Row], turn: Turn) -> None:
         """See `Side`."""
-        turn = Turn()
         for row in rows:
+            begun = time.perf_counter()
             try:
                 turn.values[row.name] = self._measure(row)
+                turn.seconds[row.name] = time.perf_counter() - begun
             except PeerError as error:
-                turn.failures[row.name] = str(error)
-        return turn
+                turn.fail([row], error)
+
+    def close(self) -> None:
+        """See `Side`: none of its processes outlives a row."""
 
     def server(self, port: int) -> Command:
         """See `Side`. A slot for every client, each with room for its prompt and answer."""

@@ -1,6 +1,7 @@
 """Runs other programs: to their end, or as a server for a while. Each has an owner that ends it and all it started.
 
 They stay in this session but in a process group of their own, so that Ctrl-C reaches only us, and we then end them.
+Stopping one for a while is `stopping`'s work.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import IO
 
 import psutil
 
+from forebay.bench.compare.stopping import carry_on, family, signal_all
 from forebay.core.errors import ForebayError
 
 STDERR_CHARS = 600
@@ -48,29 +50,35 @@ def run(command: Command, timeout_s: float) -> str:
 
 def run_both(command: Command, timeout_s: float) -> tuple[str, str]:
     """As `run`, and returns standard error too."""
-    with tempfile.TemporaryFile("w+", errors="replace") as output, started(command, output) as process:
+    with started(command) as process:
         try:
             code = process.popen.wait(timeout_s)
         except subprocess.TimeoutExpired:
             raise PeerError(f"{process.name} did not end within {timeout_s:.0f} s. {process.last_words()}") from None
         if code:
             raise PeerError(f"{process.name} ended with code {code}. {process.last_words()}")
-        output.seek(0)
-        return output.read(), process.errors()
+        return process.output(), process.errors()
 
 
 class Running:
-    """A process that was started, with its standard error in a file."""
+    """A process that was started, with what it writes in files."""
 
-    def __init__(self, popen: subprocess.Popen[bytes], errors: IO[str], name: str) -> None:
+    def __init__(self, popen: subprocess.Popen[bytes], output: IO[bytes], errors: IO[bytes], name: str) -> None:
         self.popen = popen
         self.name = name
-        self._errors = errors
+        self._output, self._errors = output, errors
+
+    def output(self, begin: int = 0) -> str:
+        """What it wrote to standard output so far, from the byte `begin` on."""
+        return _content(self._output, begin)
+
+    def output_bytes(self) -> int:
+        """How much that is by now."""
+        return os.fstat(self._output.fileno()).st_size
 
     def errors(self) -> str:
         """What it wrote to standard error so far."""
-        self._errors.seek(0)
-        return self._errors.read()
+        return _content(self._errors, 0)
 
     def last_words(self) -> str:
         """The end of that, on one line."""
@@ -97,16 +105,25 @@ def _memory(process: psutil.Process) -> int:
     return int(getattr(details, "pss", details.rss))
 
 
+def _content(file: IO[bytes], begin: int) -> str:
+    """What a file holds from `begin` on. The process writes at the file's position, so that must not be moved."""
+    size = os.fstat(file.fileno()).st_size
+    return os.pread(file.fileno(), max(0, size - begin), begin).decode(errors="replace")
+
+
 @contextlib.contextmanager
-def started(command: Command, output: IO[str] | None = None) -> Iterator[Running]:
-    """Start a process; leaving ends it and everything that it started. Raises PeerError when it can't be started."""
+def started(command: Command, *, asked: bool = False) -> Iterator[Running]:
+    """Start a process; leaving ends it and everything that it started. With `asked` its standard input is a pipe.
+
+    Raises PeerError when it can't be started.
+    """
     name = os.path.basename(command.arguments[0])  # noqa: PTH119 (a name, not a path)
-    with tempfile.TemporaryFile("w+", errors="replace") as errors:
+    with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
         try:
             popen = subprocess.Popen(  # noqa: S603 (the operator names the programs)
                 list(command.arguments),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL if output is None else output,
+                stdin=subprocess.PIPE if asked else subprocess.DEVNULL,
+                stdout=output,
                 stderr=errors,
                 env={**os.environ, **command.environment},
                 process_group=0,
@@ -114,14 +131,17 @@ def started(command: Command, output: IO[str] | None = None) -> Iterator[Running
         except OSError as error:
             raise PeerError(f"{command.arguments[0]} can't be started: {error.strerror or error}.") from error
         try:
-            yield Running(popen, errors, name)
+            yield Running(popen, output, errors, name)
         finally:
             end(popen)
+            if popen.stdin is not None:
+                popen.stdin.close()
 
 
 def end(popen: subprocess.Popen[bytes]) -> None:
     """Ask the process to end, then what is left of its group and its children; after a grace each, kill."""
-    family = _family(popen.pid)
+    below = family(popen.pid)
+    carry_on(popen.pid)
     if popen.poll() is None:
         popen.send_signal(signal.SIGTERM)
     try:
@@ -129,25 +149,7 @@ def end(popen: subprocess.Popen[bytes]) -> None:
     except subprocess.TimeoutExpired:
         popen.kill()
         popen.wait()
-    _signal(family, signal.SIGTERM)
-    _, alive = psutil.wait_procs(family, timeout=_CHILD_GRACE_S)
-    _signal(alive, signal.SIGKILL)
+    signal_all(below, signal.SIGTERM)
+    _, alive = psutil.wait_procs(below, timeout=_CHILD_GRACE_S)
+    signal_all(alive, signal.SIGKILL)
     psutil.wait_procs(alive, timeout=_CHILD_GRACE_S)
-
-
-def _signal(processes: Sequence[psutil.Process], number: signal.Signals) -> None:
-    for process in processes:
-        with contextlib.suppress(psutil.Error):
-            process.send_signal(number)
-
-
-def _family(pid: int) -> list[psutil.Process]:
-    """The processes below `pid` and those of its group, itself left out."""
-    found: dict[int, psutil.Process] = {}
-    with contextlib.suppress(psutil.Error):
-        found = {child.pid: child for child in psutil.Process(pid).children(recursive=True)}
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error, ProcessLookupError):
-            if process.pid != pid and os.getpgid(process.pid) == pid and process.status() != psutil.STATUS_ZOMBIE:
-                found[process.pid] = process
-    return list(found.values())

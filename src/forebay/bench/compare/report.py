@@ -1,21 +1,19 @@
-"""From what was measured to the report: JSON, and the same as a Markdown table. Pure but for describing the machine."""
+"""From what was measured to the report as plain data, which `table` shows. Pure but for describing the machine."""
 
 from __future__ import annotations
 
 import platform
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
 import psutil
 
 from forebay.bench.compare.comparison import Comparison
-from forebay.bench.compare.limits import limit
-from forebay.bench.compare.rows import OURS, PEERS, Row
-from forebay.bench.compare.turns import best_peer, failures, goal_met, median_loads, medians, times_as_good
+from forebay.bench.compare.limits import Bounds, limit, without_attention
+from forebay.bench.compare.rows import OURS, Load, Row
+from forebay.bench.compare.turns import Span, best_peer, failures, goal_met, median_loads, spans, times_as_good
 from forebay.kernels.cpu import cpu_info
-
-NOTHING = "-"
-"""A cell of the table without a value."""
 
 
 def machine() -> dict[str, Any]:
@@ -32,13 +30,13 @@ def machine() -> dict[str, Any]:
 
 def report(comparison: Comparison) -> dict[str, Any]:
     """The whole report as plain data."""
-    by_side = {name: medians(turns) for name, turns in comparison.turns.items()}
+    by_side = {name: spans(turns) for name, turns in comparison.turns.items()}
     bounds = comparison.bounds()
     rows = {}
     for row in comparison.rows:
-        values = {name: found[row.name] for name, found in by_side.items() if row.name in found}
-        best = None if bounds is None else limit(row, bounds, comparison.setup.load)
-        rows[row.name] = _row(row, values, best) | {"left_out": _left_out(row, comparison, values)}
+        figures = {name: found[row.name] for name, found in by_side.items() if row.name in found}
+        shares = {} if bounds is None else _limits(row, bounds, comparison.setup.load)
+        rows[row.name] = _row(row, figures, shares) | {"left_out": _left_out(row, comparison, figures)}
     return {
         "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "model": comparison.setup.model,
@@ -52,30 +50,41 @@ def report(comparison: Comparison) -> dict[str, Any]:
     }
 
 
-def _row(row: Row, values: dict[str, float], best: float | None) -> dict[str, Any]:
+def _limits(row: Row, bounds: Bounds, load: Load) -> dict[str, float]:
+    """The row's limit with and without attention; empty when it has none."""
+    best, other = limit(row, bounds, load), limit(row, without_attention(bounds), load)
+    return {} if best is None or other is None else {"limit": best, "limit_without_attention": other}
+
+
+def _row(row: Row, figures: Mapping[str, Span], limits: Mapping[str, float]) -> dict[str, Any]:
+    values = {name: span.median for name, span in figures.items()}
     ours, peer = values.get(OURS), best_peer(row, values)
-    share = None if ours is None or best is None else times_as_good(row, ours, best)
     ratio = None if ours is None or peer is None else times_as_good(row, ours, values[peer])
+    shares = {name: None if ours is None else times_as_good(row, ours, best) for name, best in limits.items()}
     return {
         "title": row.title,
         "unit": row.unit,
         "better": "higher" if row.higher_is_better else "lower",
         **{name: _rounded(value) for name, value in values.items()},
+        "min": {name: _rounded(span.low) for name, span in figures.items()},
+        "max": {name: _rounded(span.high) for name, span in figures.items()},
+        "turns": {name: span.turns for name, span in figures.items()},
         "best_peer": peer,
         "ratio_to_best": _rounded(ratio),
-        "limit": _rounded(best),
-        "of_limit": _rounded(share),
+        "limit": _rounded(limits.get("limit")),
+        "of_limit": _rounded(shares.get("limit")),
+        "of_limit_without_attention": _rounded(shares.get("limit_without_attention")),
         "goal": goal_text(row),
-        "goal_met": goal_met(row, values, share),
+        "goal_met": goal_met(row, values, shares.get("limit")),
     }
 
 
-def _left_out(row: Row, comparison: Comparison, values: dict[str, float]) -> dict[str, str]:
+def _left_out(row: Row, comparison: Comparison, figures: Mapping[str, Span]) -> dict[str, str]:
     """By side, why this row has no value of it."""
     reasons = dict(comparison.left_out)
     for name, turns in comparison.turns.items():
-        if name not in values:
-            reasons[name] = failures(turns).get(row.name, "no turn was taken")
+        if name not in figures:
+            reasons[name] = failures(turns).get(row.name, "no turn came to it")
     return reasons
 
 
@@ -105,45 +114,3 @@ def goal_text(row: Row) -> str:
     if row.goal.of_limit is not None:
         parts.append(f"{row.goal.of_limit:.0%} of the limit")
     return ", ".join(parts)
-
-
-def markdown(figures: dict[str, Any]) -> str:
-    """The report as a Markdown table with its circumstances below."""
-    names = [OURS, *PEERS]
-    head = ["work", "unit", *names, "times as good as the best peer", "limit", "of the limit", "goal", "met"]
-    lines = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
-    for row in figures["rows"].values():
-        cells = [row["title"], row["unit"], *(_cell(row.get(name)) for name in names)]
-        share = row["of_limit"]
-        cells += [_cell(row["ratio_to_best"]), _cell(row["limit"]), NOTHING if share is None else f"{share:.0%}"]
-        cells += [row["goal"] or NOTHING, {True: "yes", False: "no", None: NOTHING}[row["goal_met"]]]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join([*lines, "", *_circumstances(figures)]) + "\n"
-
-
-def _cell(value: float | None) -> str:
-    return NOTHING if value is None else f"{value:,.4g}" if value < 1000 else f"{value:,.0f}"
-
-
-def _circumstances(figures: dict[str, Any]) -> list[str]:
-    box, turns = figures["machine"], figures["turns"][OURS]
-    limits = (
-        f", matrix products {box['gemm_gflops']} GFLOP/s, memory {box['read_gbps']} GB/s" if "read_gbps" in box else ""
-    )
-    lines = [
-        f"{figures['date']}, model {figures['model']}, medians of {turns} turn{'s' * (turns != 1)}.",
-        f"{box['cpu']}, {box['cores']} cores, {box['memory_gib']} GiB, {box['system']}{limits}.",
-        "",
-    ]
-    if figures["bits_per_parameter"] is not None:
-        lines[-1:] = [f"Our weights take {figures['bits_per_parameter']:g} bits a parameter in memory.", ""]
-    for name, side in figures["sides"].items():
-        lines.append(f"- {name} {side['version']}, weights {side['weights']}: `{side['server']}`")
-    reasons: dict[tuple[str, str], list[str]] = {}
-    for row_name, row in figures["rows"].items():
-        for name, reason in row["left_out"].items():
-            reasons.setdefault((name, reason), []).append(row_name)
-    for (name, reason), rows in reasons.items():
-        which = "every row" if len(rows) == len(figures["rows"]) else ", ".join(rows)
-        lines.append(f"- {name} is left out of {which}: {reason}")
-    return lines

@@ -60,7 +60,7 @@ class Load:
 
     clients: tuple[int, ...] = (1, 4, 16)
     """The last is what the table's rows tell of; the others are for the plots."""
-    requests_per_client: int = 2
+    requests_per_client: int = 1
     input_tokens: int = 512
     output_tokens: int = 128
 
@@ -110,18 +110,25 @@ ROWS = (
 def choose_rows(names: str) -> tuple[Row, ...]:
     """The rows named, separated by commas, in the table's order; `all`, or a name's first part such as `decode`.
 
+    `serving` is all that its load tells of latency and throughput.
     Raises ConfigError naming what is no row.
     """
     chosen: set[str] = set()
     for name in filter(None, (part.strip() for part in names.split(","))):
-        found = {row.name for row in ROWS if name in ("all", row.name)}
-        found |= {row.name for row in ROWS if row.name.startswith(f"{name}-") and not found}
+        found = _named(name)
         if not found:
             raise ConfigError(f"There is no row {name!r}; the rows are {', '.join(row.name for row in ROWS)}.")
         chosen |= found
     if not chosen:
         raise ConfigError("No row is named; write all, or some of " + ", ".join(row.name for row in ROWS) + ".")
     return tuple(row for row in ROWS if row.name in chosen)
+
+
+def _named(name: str) -> set[str]:
+    exact = {row.name for row in ROWS if name in ("all", row.name)}
+    if exact and name != SERVING:
+        return exact
+    return exact | {row.name for row in ROWS if row.name.startswith(f"{name}-")}
 
 
 def of_kind(rows: Sequence[Row], kind: Kind) -> list[Row]:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import httpx2
 
 from forebay.bench.client import Target, first_model, one_token_words, open_client, send
-from forebay.bench.compare.processes import Command, PeerError, Running, started
+from forebay.bench.compare.kept import Kept, Use
+from forebay.bench.compare.planning import clients_of_turn
+from forebay.bench.compare.processes import Command, PeerError, Running
 from forebay.bench.compare.rows import MEMORY, SERVING, SERVING_ITL, SERVING_TTFT, START, Load, Row
 from forebay.bench.compare.turns import Turn
 from forebay.bench.load import run_load, warm_up
@@ -23,65 +25,86 @@ _POLL_S = 0.02
 _FEW_WORDS = 50
 _WARM_TOKENS = 8
 _KEPT = ("output_throughput", "median_ttft_ms", "p99_ttft_ms", "median_itl_ms", "p99_itl_ms", "total_input_tokens")
+_AT_START = {START, MEMORY}
+"""Rows that only a server has which was just started."""
 _MEBIBYTE = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class Session:
-    """One server's life."""
+class Server:
+    """One side's server over many turns; see `Kept`."""
 
-    command: Command
-    port: int
-    """Where it listens on 127.0.0.1."""
-    load: Load
-    seed: int
-    """Decides the prompts."""
-    timeout_s: float
-    """Longest time to start, and for each number of clients."""
+    def __init__(self, command: Callable[[int], Command], load: Load, timeout_s: float) -> None:
+        """`command` serves on a port; `timeout_s` is the longest time to start, and for each number of clients."""
+        self._command = command
+        self._load = load
+        self._timeout_s = timeout_s
+        self._kept = Kept()
+        self._port = 0
+
+    def measure(self, rows: Sequence[Row], number: int, turn: Turn) -> None:
+        """Measure rows of the kind server in turn `number`, which decides the prompts and who asks; fills in `turn`.
+
+        Start is the time to the first token of one small request, sent again and again until the server answers it. It
+        and memory are those of a server just started: one that was kept has none to give. Every number of clients gets
+        its own prompts, so that no prefix cache helps.
+        """
+        names = {row.name for row in rows}
+        measured = Turn()
+        try:
+            with self._kept.use(self._on_free_port, self._ready) as use:
+                if use.start_s is not None:
+                    measured.values[START] = measured.seconds[START] = use.start_s
+                if names - (_AT_START if use.start_s is None else {START}):
+                    asyncio.run(self._measure(use, number, measured))
+        except ForebayError as error:
+            measured.fail(rows, error)
+        except TimeoutError:
+            measured.fail(rows, PeerError(f"the load did not end within {self._timeout_s:.0f} s"))
+        turn.loads |= measured.loads
+        turn.failures |= measured.failures
+        for name in names & measured.values.keys():
+            turn.values[name], turn.seconds[name] = measured.values[name], measured.seconds[name]
+
+    def close(self) -> None:
+        """End the server."""
+        self._kept.close()
+
+    def _on_free_port(self) -> Command:
+        self._port = free_port()
+        return self._command(self._port)
+
+    def _ready(self, process: Running) -> None:
+        asyncio.run(self._answers(process))
+
+    async def _answers(self, process: Running) -> None:
+        async with self._client() as client:
+            await _first_token(process, client, time.perf_counter() + self._timeout_s)
+
+    def _client(self) -> httpx2.AsyncClient:
+        return open_client(f"http://127.0.0.1:{self._port}", None)
+
+    async def _measure(self, use: Use, number: int, turn: Turn) -> None:
+        async with self._client() as client:
+            model = await first_model(client)
+            target = Target(str(client.base_url), "/v1/completions", model, ignore_eos=True, temperature=0.0)
+            words = await one_token_words(client, model, WORDS)
+            for clients in clients_of_turn(self._load, number):
+                samples = _samples(self._load, number, clients, words)
+                begun = time.perf_counter()
+                async with asyncio.timeout(self._timeout_s):
+                    turn.loads[clients] = await _load(client, target, samples, clients)
+                took = time.perf_counter() - begun
+        use.process.check_alive()
+        most = turn.loads[max(self._load.clients)]
+        turn.values |= {SERVING: most["output_throughput"], SERVING_ITL: most["p99_itl_ms"]}
+        turn.values[SERVING_TTFT] = most["median_ttft_ms"]
+        if use.start_s is not None:
+            turn.values[MEMORY] = use.process.memory_bytes() / _MEBIBYTE
+        turn.seconds |= dict.fromkeys((SERVING, SERVING_ITL, SERVING_TTFT, MEMORY), took)
 
 
-def measure_server(session: Session, rows: Sequence[Row]) -> Turn:
-    """Start the server, measure, and end it. What fails is in the turn's failures, for each of the rows.
-
-    The first token is that of one small request, sent again and again until the server answers it. Every number of
-    clients gets its own prompts, so that no prefix cache helps.
-    """
-    names = [row.name for row in rows]
-    turn = Turn()
-    begun = time.perf_counter()
-    try:
-        with started(session.command) as process:
-            asyncio.run(_measure(session, process, begun, names, turn))
-    except ForebayError as error:
-        turn.failures.update({name: str(error) for name in names if name not in turn.values})
-    except TimeoutError:
-        reason = f"the load did not end within {session.timeout_s:.0f} s"
-        turn.failures.update({name: reason for name in names if name not in turn.values})
-    turn.values = {name: value for name, value in turn.values.items() if name in names}
-    return turn
-
-
-async def _measure(session: Session, process: Running, begun: float, names: Sequence[str], turn: Turn) -> None:
-    async with open_client(f"http://127.0.0.1:{session.port}", None) as client:
-        model = await _first_token(process, client, begun + session.timeout_s)
-        turn.values[START] = time.perf_counter() - begun
-        if set(names) == {START}:
-            return
-        target = Target(str(client.base_url), "/v1/completions", model, ignore_eos=True, temperature=0.0)
-        words = await one_token_words(client, model, WORDS)
-        for clients in session.load.clients:
-            samples = _samples(session, clients, words)
-            async with asyncio.timeout(session.timeout_s):
-                turn.loads[clients] = await _load(client, target, samples, clients)
-        process.check_alive()
-        turn.values[MEMORY] = process.memory_bytes() / _MEBIBYTE
-    most = turn.loads[max(session.load.clients)]
-    turn.values |= {SERVING: most["output_throughput"], SERVING_ITL: most["p99_itl_ms"]}
-    turn.values[SERVING_TTFT] = most["median_ttft_ms"]
-
-
-async def _first_token(process: Running, client: httpx2.AsyncClient, deadline: float) -> str:
-    """The name of the server's model, once it has generated a token."""
+async def _first_token(process: Running, client: httpx2.AsyncClient, deadline: float) -> None:
+    """Returns once the server has generated a token."""
     last = "it does not listen"
     while time.perf_counter() < deadline:
         process.check_alive()
@@ -94,18 +117,17 @@ async def _first_token(process: Running, client: httpx2.AsyncClient, deadline: f
             last = str(error) or last
         else:
             if result.ok:
-                return model
+                return
             last = result.error
         await asyncio.sleep(_POLL_S)
     raise PeerError(f"{process.name} gave no token in time: {last}. {process.last_words()}")
 
 
-def _samples(session: Session, clients: int, words: Sequence[str]) -> list[Sample]:
-    """The requests of one load, and one more that warms the server up."""
-    load = session.load
+def _samples(load: Load, number: int, clients: int, words: Sequence[str]) -> list[Sample]:
+    """The requests of one load in turn `number`, and one more that warms the server up."""
     shape = Shape(load.input_tokens, load.output_tokens)
     known = words if len(words) >= _FEW_WORDS else WORDS
-    return random_samples(clients * load.requests_per_client + 1, shape, known, session.seed * 1000 + clients)
+    return random_samples(clients * load.requests_per_client + 1, shape, known, number * 1000 + clients)
 
 
 async def _load(

@@ -29,23 +29,23 @@ class Setup:
     """Longest time for one process to do its work, or for one server to start."""
     quantize: str = "auto"
     """How our side holds weights, as for forebay serve."""
+    vllm_dtype: str = "auto"
+    """What vLLM computes in: bfloat16, float32, or auto, the faster on this processor."""
 
 
 class Side(Protocol):
-    """One engine. Each of its processes has ended when a method returns."""
+    """One engine. After each method its processes have ended, or are stopped until the next turn."""
 
     name: str
 
     def describe(self) -> dict[str, Any]:
         """Version, weights, and the commands that are run. Raises PeerError when the side can't run at all."""
 
-    def engine(self, rows: Sequence[Row]) -> Turn:
-        """Measure rows of the kinds prefill and decode; what fails is in the turn's failures."""
+    def engine(self, rows: Sequence[Row], turn: Turn) -> None:
+        """Measure rows of the kinds prefill and decode, each put into `turn` as it is done; so are its failures."""
 
     def server(self, port: int) -> Command:
         """The command that serves the model on a port of 127.0.0.1."""
 
-
-def failed_turn(rows: Sequence[Row], error: Exception) -> Turn:
-    """A turn in which none of the rows could be measured."""
-    return Turn(failures={row.name: str(error) for row in rows})
+    def close(self) -> None:
+        """End the processes that wait for a next turn."""

@@ -1,9 +1,9 @@
-"""Who is measured when, and what many turns come to: order, medians, ratios, goals. Pure."""
+"""What many turns come to: medians and ranges, ratios, goals. Pure."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from forebay.bench.compare.rows import BEST, OURS, Row
@@ -21,29 +21,43 @@ class Turn:
     """By number of clients: the figures of the load."""
     extras: dict[str, float] = field(default_factory=dict)
     """Measured beside the rows: the machine's limits, bytes of the weights."""
+    seconds: dict[str, float] = field(default_factory=dict)
+    """By row: what measuring it took, warming up and waiting included; rows of one load all have that load's."""
+
+    def fail(self, rows: Sequence[Row], error: Exception) -> None:
+        """What is not yet measured of the rows failed with this."""
+        for row in rows:
+            if row.name not in self.values:
+                self.failures.setdefault(row.name, str(error))
 
 
-def order_of_turns(sides: Sequence[str], turns: int) -> Iterator[tuple[int, str]]:
-    """Every side once a round; each round begins with another side, so that none always has the warmer machine."""
-    for number in range(turns):
-        first = number % len(sides)
-        for side in (*sides[first:], *sides[:first]):
-            yield number, side
+@dataclass(frozen=True, slots=True)
+class Span:
+    """One side's figure of a row over its turns."""
+
+    median: float
+    low: float
+    high: float
+    turns: int
 
 
-def medians(turns: Sequence[Turn]) -> dict[str, float]:
-    """Median by row, of the rows that no turn failed in."""
-    failed = set(failures(turns))
-    names = {name for turn in turns for name in turn.values} - failed
-    return {name: statistics.median(turn.values[name] for turn in turns if name in turn.values) for name in names}
+def spans(turns: Sequence[Turn]) -> dict[str, Span]:
+    """By row, of the rows that no turn failed in: median and range over the turns that measured it."""
+    names = {name for turn in turns for name in turn.values} - set(failures(turns))
+    found = {}
+    for name in names:
+        values = [turn.values[name] for turn in turns if name in turn.values]
+        found[name] = Span(statistics.median(values), min(values), max(values), len(values))
+    return found
 
 
 def median_loads(turns: Sequence[Turn]) -> dict[int, dict[str, float]]:
-    """Medians of the loads' figures, by number of clients."""
+    """Medians of the loads' figures, and the number of turns they come from, by number of clients."""
     found: dict[int, dict[str, float]] = {}
     for clients in sorted({clients for turn in turns for clients in turn.loads}):
         loads = [turn.loads[clients] for turn in turns if clients in turn.loads]
         found[clients] = {name: statistics.median(load[name] for load in loads) for name in loads[0]}
+        found[clients]["turns"] = len(loads)
     return found
 
 

@@ -1,7 +1,6 @@
 """Measures our engine's prefill and decode, and the machine's limits, in a process of its own.
 
-The argument is {"options": WorkerOptions, "rows": [{"name", "sequences", "context", "tokens"}]}; a row without context
-is a prefill. Each row is warmed up before it is timed.
+The argument is WorkerOptions; the rest is as the package says. A row is warmed up the first time.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from forebay.engine import WorkerOptions
 from forebay.engine.build import build_engine
 from forebay.engine.engine import Engine
 from forebay.kernels import load_kernels
-from forebay.kernels.limits import measure_limits
+from forebay.kernels.limits import MachineLimits, measure_limits
 
 _WARM_CONTEXT = 16
 _WARM_STEPS = 4
@@ -37,49 +36,66 @@ class Row(msgspec.Struct):
 
 
 def main() -> int:
-    """Measure what the argument says and print the figures."""
-    plan: dict[str, Any] = json.loads(sys.argv[1])
-    options = msgspec.convert(plan["options"], WorkerOptions)
-    rows = msgspec.convert(plan["rows"], list[Row])
+    """Load the model, and measure what each line of standard input says."""
+    options = msgspec.convert(json.loads(sys.argv[1]), WorkerOptions)
     engine = build_engine(options, lambda _stage, _share: None)
     kernels = load_kernels(options.kernels)
-    before = measure_limits(kernels)
-    values: dict[str, float] = {}
-    failures: dict[str, str] = {}
-    for row in rows:
-        try:
-            values[row.name] = _decode(engine, row) if row.context else _prefill(engine, row)
-        except ValueError as error:
-            failures[row.name] = str(error)
-    after = measure_limits(kernels)
+    _say({"ready": True})
+    warmed: set[str] = set()
+    for line in sys.stdin:
+        rows = msgspec.convert(json.loads(line)["rows"], list[Row])
+        before = measure_limits(kernels)
+        for row in rows:
+            _say({"row": row.name} | _measured(engine, row, warm=row.name not in warmed))
+            warmed.add(row.name)
+        _say({"extras": _extras(engine, before, measure_limits(kernels))})
+    return 0
+
+
+def _say(line: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(line) + "\n")
+    sys.stdout.flush()
+
+
+def _extras(engine: Engine, before: MachineLimits, after: MachineLimits) -> dict[str, float]:
     cost = engine.work.cost
-    extras = {
+    return {
         "gemm_gflops": max(before.gemm_gflops, after.gemm_gflops),
         "read_gbps": max(before.read_gbps, after.read_gbps),
         "layer_flops": cost.layer_flops,
         "head_flops": cost.head_flops,
+        "attention_flops": cost.attention_flops,
         "read_bytes": cost.weight_bytes,
         "weight_bytes": engine.info.weight_bytes,
         "kv_token_bytes": cost.kv_token_bytes,
         "parameters": engine.info.parameters,
-        "native_kernels": float(engine.info.kernels != "torch"),
     }
-    sys.stdout.write(json.dumps({"values": values, "failures": failures, "extras": extras}) + "\n")
-    return 0
 
 
-def _prefill(engine: Engine, row: Row) -> float:
-    for seed in range(2):
-        started = time.perf_counter()
-        _submit(engine, [f"{row.name}-{seed}"], row.tokens, 1, seed)
-        _step_until(engine, 1)
-        took = time.perf_counter() - started
-    return row.tokens / took
+def _measured(engine: Engine, row: Row, *, warm: bool) -> dict[str, Any]:
+    """What is said of the row: the rate of one run, after one that warms up when `warm`; or why there is none."""
+    begun = time.perf_counter()
+    try:
+        if warm:
+            _warm_up(engine, row)
+        value = _generate(engine, row, "timed", row.context, row.tokens) if row.context else _prefill(engine, row, 1)
+    except ValueError as error:
+        return {"failure": str(error)}
+    return {"value": value, "seconds": time.perf_counter() - begun}
 
 
-def _decode(engine: Engine, row: Row) -> float:
-    _generate(engine, row, "warm", _WARM_CONTEXT, _WARM_STEPS)
-    return _generate(engine, row, "timed", row.context, row.tokens)
+def _warm_up(engine: Engine, row: Row) -> None:
+    if row.context:
+        _generate(engine, row, "warm", _WARM_CONTEXT, _WARM_STEPS)
+    else:
+        _prefill(engine, row, 0)
+
+
+def _prefill(engine: Engine, row: Row, seed: int) -> float:
+    started = time.perf_counter()
+    _submit(engine, [f"{row.name}-{seed}"], row.tokens, 1, seed)
+    _step_until(engine, 1)
+    return row.tokens / (time.perf_counter() - started)
 
 
 def _generate(engine: Engine, row: Row, label: str, context: int, steps: int) -> float:
