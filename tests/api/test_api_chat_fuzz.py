@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx2
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, Phase, example, given, note, settings
 from hypothesis import strategies as st
 from tests.api.fakes import FakeRouter
 from tests.api.live import Live, events
@@ -104,10 +104,12 @@ def live() -> Iterator[Live]:
 
 
 def send(live: Live, body: dict[str, Any]) -> httpx2.Response:
-    """JSON with lone surrogates as they come, which the client's own encoder refuses."""
-    return live.http.post(
-        CHATS, content=json.dumps({"model": "smollm2", **body}), headers={"content-type": "application/json"}
-    )
+    """JSON with lone surrogates as they come, which the client's own encoder refuses. A failure prints both sides."""
+    content = json.dumps({"model": "smollm2", **body})
+    note(f"asked: {content}")
+    reply = live.http.post(CHATS, content=content, headers={"content-type": "application/json"})
+    note(f"{reply.status_code}: {reply.text}")
+    return reply
 
 
 @BOUNDED
@@ -146,7 +148,12 @@ def choices_of(chunks: list[dict[str, Any]], count: int) -> list[dict[str, Any]]
     return found
 
 
+BROKEN_CALL = '<tool_call>{"name": "weather"<tool></tool_call>'
+
+
 @BOUNDED
+@example(answer=f'{BROKEN_CALL} In {{"place": "Ulm"}}', n=2, stop=True)
+@example(answer=f'{BROKEN_CALL} In {{"place": "Ulm"}}', n=1, stop=False)
 @given(answer=st.lists(PIECES, max_size=16).map("".join), n=st.integers(1, 2), stop=st.booleans())
 def test_whole_and_streamed_answers_agree_whatever_the_model_says(live: Live, answer: str, n: int, stop: bool) -> None:
     live.router.reset(answer=answer or "x")

@@ -109,6 +109,15 @@ def test_a_call_that_cannot_be_read_ends_with_an_error() -> None:
     assert calls_of(events)[0].arguments.startswith('{"a": ')
 
 
+@pytest.mark.parametrize("broken", [CALL.replace('"stop"', "stop"), '<tool_call>{"name": "f"<tool></tool_call>'])
+def test_a_stop_string_behind_a_call_that_cannot_be_read_makes_no_success_of_it(broken: str) -> None:
+    events, ended, _ = read(reader(["Ulm"]), f"{broken}\nOff to Ulm.")
+    assert ended == Finish(EndReason.ERROR, "Ulm")
+    assert [event.kind for event in events if isinstance(event, Problem)] == [ProblemKind.INVALID_ARGUMENTS]
+    assert read(reader(["Ulm"]), f"{CALL}\n{broken}\nUlm")[1] == Finish(EndReason.ERROR, "Ulm")
+    assert read(reader(["Ulm"]), f"{CALL}\n{CALL}\nUlm")[1] == Finish(EndReason.TOOL_CALLS, "Ulm")
+
+
 PARTS = st.sampled_from([THOUGHT, CALL, "Well. ", "stop", "sto", "p", "\n", "é", "<tool_call>\n", "</think>", "  "])
 
 

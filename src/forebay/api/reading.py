@@ -20,6 +20,7 @@ from forebay.recipe.parsers import (
     ReasoningDelta,
     TextDelta,
     ToolCallArguments,
+    ToolCallEnd,
     ToolCallStart,
 )
 from forebay.recipe.stop_strings import StopStrings
@@ -34,7 +35,8 @@ class EndReason(StrEnum):
     TOOL_CALLS = "tool_calls"
     """There are calls, and all of them are complete."""
     ERROR = "error"
-    """A call's arguments are not valid JSON: the answer must not be shown as a success."""
+    """A call's arguments are not valid JSON: the answer must not be shown as a success, also where a stop string in the
+    text behind that call ended it."""
 
 
 _ENDS: Final = {
@@ -131,6 +133,8 @@ class ParsedReader:
         self._min_tokens = min_tokens
         self._tokens = 0
         self._calls = 0
+        self._unread = 0
+        """Calls shown so far that have not ended. Text behind one shows that it can't be read."""
         self._said = False
         """There was text or a call."""
         self.reasoning_tokens = 0
@@ -174,13 +178,13 @@ class ParsedReader:
         return events + _texts(self._stops.release()), Finish(_ENDS[self._parser.end])
 
     def _stopped(self, string: str) -> Finish:
+        if self._unread:
+            return Finish(EndReason.ERROR, string)
         return Finish(EndReason.TOOL_CALLS if self._calls else EndReason.STOP, string)
 
     def _visible(self, events: list[Event]) -> list[Event]:
         """The events up to a stop string; text that may become one is held back, though never across other events."""
         if not self._stops.any:
-            for event in events:
-                self._calls += isinstance(event, ToolCallStart)
             return events
         shown: list[Event] = []
         for event in events:
@@ -191,6 +195,7 @@ class ParsedReader:
                 continue
             shown += [*_texts(self._stops.release()), event]
             self._calls += isinstance(event, ToolCallStart)
+            self._unread += isinstance(event, ToolCallStart) - isinstance(event, ToolCallEnd)
         return shown
 
 
