@@ -59,14 +59,14 @@ class MemoryTier:
                 raise KeyError(page)
             self._pins[page] -= 1
 
+    def room(self, page_bytes: int) -> int:
+        return self._limit - sum(self._pins[page] > 0 for page in self._refs)
+
     def lease(self, page: bytes, tenant: str, now: float) -> DiskLease | None:
         if self.where(page, tenant, now) is Where.MISS:
             return None
         ref, checksum = self._refs[page]
         return DiskLease(ref, Place(0, 0, len(self.bytes[page])), checksum, lambda: None, partial(self._drop, page))
-
-    def prefetch(self, leases: Sequence[DiskLease]) -> None:
-        pass
 
     def read(self, leases: Sequence[DiskLease], buffers: Sequence[memoryview]) -> list[bool]:
         right = []

@@ -54,7 +54,6 @@ def read(store: StorageTier, page: bytes, tenant: str, now: float = 0.0) -> byte
         return None
     with lease:
         buffer = memoryview(bytearray(PAGE))
-        store.prefetch([lease])
         return bytes(buffer) if store.read([lease], [buffer]) == [True] else None
 
 
@@ -99,6 +98,19 @@ def test_pins_outlast_the_page_s_time(tier: tuple[StorageTier, Damage]) -> None:
     assert store.pages == 0
     with pytest.raises(KeyError):
         store.unpin([kept.id])
+
+
+def test_what_is_pinned_takes_room_from_what_may_be(tier: tuple[StorageTier, Damage]) -> None:
+    store, _ = tier
+    pages = chain(3)
+    store.store([stored(page) for page in pages], 0.0)
+    before = store.room(PAGE)
+    assert before > 3
+    ids = [page.id for page in pages]
+    store.pin(ids)
+    assert store.room(PAGE) == before - 3
+    store.unpin(ids)
+    assert store.room(PAGE) == before
 
 
 def test_clear_drops_all(tier: tuple[StorageTier, Damage]) -> None:

@@ -64,7 +64,6 @@ def test_neighbours_are_read_in_one_go_and_sizes_may_differ(tmp_path: Path) -> N
     store.store([stored(page, size) for page, size in zip(pages, sizes, strict=True)], 0.0)
     leases = [lease for page in pages if (lease := store.lease(page.id, "t", 0.0))]
     order = [*leases[:4], leases[5], leases[4]]
-    store.prefetch(order)
     buffers = [memoryview(bytearray(lease.place.size)) for lease in order]
     assert store.read(order, buffers) == [True] * 6
     assert reads == [4, 1, 1]

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.fabric.fabric_pages import PAGE, Device, chain, content, make_pool, put, ref
+from tests.fabric.memory_tier import MemoryTier
 
 from forebay.fabric import mover
 from forebay.fabric.disk_store import DiskStore
@@ -62,6 +63,15 @@ def open_tiers(tmp_path: Path, clock: Clock) -> Iterator[Callable[..., KvTiers]]
     yield opener
     for tiers in opened:
         tiers.close()
+
+
+def leave(tiers: KvTiers, device: Device, pages: list[PageRef]) -> bool:
+    """A running sequence with these pages gives up the device: all of them are kept below, or nothing happens."""
+    at = tiers.missing(ids(pages), pages[0].tenant)
+    if not tiers.keep(ids(pages), [pages[i] for i in at]):
+        return False
+    assert all(tiers.save_now(pages[i], device.write(i, pages[i].id)) for i in at)
+    return True
 
 
 def completions(tiers: KvTiers | Mover, count: int) -> list[Completion]:
@@ -190,12 +200,14 @@ def test_use_on_the_device_prolongs_what_lies_below(open_tiers: Callable[..., Kv
     assert open_tiers().lookup(ids(pages), "t").pages == 2
 
 
-def test_a_checkpoint_copies_only_what_is_not_below_and_pins_all(open_tiers: Callable[..., KvTiers]) -> None:
+def test_what_leaves_the_device_is_pinned_and_only_what_is_not_below_is_copied(
+    open_tiers: Callable[..., KvTiers],
+) -> None:
     device, pages = Device(8), chain(4, retention="none")
     tiers = open_tiers(slots=4, disk=False)
     save(tiers, device, pages[:3])
     before = tiers.counters().saved
-    assert tiers.checkpoint([(page, device.write(i, page.id)) for i, page in enumerate(pages)])
+    assert leave(tiers, device, pages)
     assert tiers.counters().saved == before + 1
     for i in range(4):
         assert tiers.save(ref(f"x{i}"), device.write(0, ref(f"x{i}").id), i)
@@ -207,12 +219,12 @@ def test_a_checkpoint_copies_only_what_is_not_below_and_pins_all(open_tiers: Cal
     assert tiers.check() == []
 
 
-def test_a_checkpoint_is_all_or_none(open_tiers: Callable[..., KvTiers]) -> None:
+def test_leaving_is_all_or_none(open_tiers: Callable[..., KvTiers]) -> None:
     device = Device(8)
     tiers = open_tiers(slots=4, disk=False)
     first, second = chain(3, label="a"), chain(3, label="b")
-    assert tiers.checkpoint([(page, device.write(i, page.id)) for i, page in enumerate(first)])
-    assert not tiers.checkpoint([(page, device.write(i, page.id)) for i, page in enumerate(second)])
+    assert leave(tiers, device, first)
+    assert not leave(tiers, device, second)
     assert tiers.lookup(ids(second), "t").pages == 0
     assert tiers.gauges().host.used == 3
     tiers.unpin(ids(first))
@@ -221,13 +233,82 @@ def test_a_checkpoint_is_all_or_none(open_tiers: Callable[..., KvTiers]) -> None
     assert tiers.check() == []
 
 
+def test_promised_room_is_nobody_elses(open_tiers: Callable[..., KvTiers]) -> None:
+    """Write-through of others can't take it, however much of it there is before the pages come."""
+    device, pages, others = Device(8), chain(3), [ref(f"x{i}") for i in range(4)]
+    tiers = open_tiers(slots=4, disk=False)
+    assert tiers.keep(ids(pages), pages)
+    assert tiers.room() == 1
+    for i, page in enumerate(others):
+        assert tiers.save(page, device.write(4 + i % 4, page.id), i)
+    completions(tiers, 4)
+    assert all(tiers.save_now(page, device.write(i, page.id)) for i, page in enumerate(pages))
+    assert load(tiers, device, pages, 4).pages == 3
+    assert tiers.check() == []
+
+
+def test_a_copy_under_way_uses_the_room_that_its_page_was_promised(open_tiers: Callable[..., KvTiers]) -> None:
+    device, pages = Device(8), chain(4)
+    tiers = open_tiers(slots=4, disk=False)
+    assert tiers.keep(ids(pages), pages)
+    assert tiers.save(pages[3], device.write(3, pages[3].id), 3)
+    assert [done.kept for done in completions(tiers, 1) if isinstance(done, Saved)] == [True]
+    assert all(tiers.save_now(page, device.write(i, page.id)) for i, page in enumerate(pages[:3]))
+    assert tiers.save_now(pages[3], device.write(3, pages[3].id)), "it is there already"
+    assert tiers.counters().saved == 4
+    assert load(tiers, device, pages, 4).pages == 4
+
+
+def test_a_copy_that_was_given_up_is_made_good(open_tiers: Callable[..., KvTiers]) -> None:
+    device, pages = Device(4), chain(1)
+    tiers = open_tiers(slots=4, disk=False)
+    assert tiers.keep(ids(pages), pages)
+    tiers.fulfil(pages[0].id, device.write(0, pages[0].id))
+    tiers.fulfil(pages[0].id, device.write(0, b"of no effect" * 3))
+    assert load(tiers, device, pages, 2).pages == 1
+
+
+def test_room_that_nobody_used_comes_back_at_the_end(open_tiers: Callable[..., KvTiers]) -> None:
+    tiers = open_tiers(slots=4, disk=False)
+    assert tiers.keep(ids(chain(3)), chain(3))
+    tiers.close()
+
+
+def test_burden_is_what_pins_would_hold_besides(open_tiers: Callable[..., KvTiers]) -> None:
+    """Pages in the pool count as well as new ones; pinned ones, and those on disk, do not."""
+    device, pages = Device(8), chain(3, retention="none")
+    tiers = open_tiers(slots=4)
+    save(tiers, device, pages[:2])
+    assert tiers.burden(ids(pages), "t") == 3
+    tiers.pin(ids(pages[:1]))
+    assert tiers.burden(ids(pages), "t") == 2
+    on_disk = chain(2, label="d")
+    save(tiers, device, on_disk)
+    eventually(lambda: tiers.gauges().disk_pages == 2 and tiers.gauges().host.dirty == 0)
+    eventually(lambda: tiers.burden(ids(on_disk), "t") == 0)
+
+
+def test_no_room_is_to_come_from_a_disk_that_fails() -> None:
+    store = MemoryTier()
+    store.failing = True
+    device, first = Device(8), chain(3, label="a", retention="none")
+    with KvTiers(TierConfig(PAGE, host(4)), store=store) as tiers:
+        assert leave(tiers, device, first)
+        assert tiers.cascade()
+        eventually(lambda: not tiers.cascade())
+        assert tiers.capacity() == tiers.room() == 1
+        store.failing = False
+        eventually(lambda: (tiers.cascade(), tiers.room())[1] == 4)
+        assert tiers.capacity() > 4
+
+
 def test_a_full_host_pool_cascades_pinned_pages_to_disk(open_tiers: Callable[..., KvTiers]) -> None:
     device = Device(8)
     tiers = open_tiers(slots=4)
     first, second = chain(3, label="a", retention="none"), chain(3, label="b", retention="none")
-    assert tiers.checkpoint([(page, device.write(i, page.id)) for i, page in enumerate(first)])
-    pages = [(page, device.write(i, page.id)) for i, page in enumerate(second)]
-    eventually(lambda: tiers.checkpoint(pages))
+    assert leave(tiers, device, first)
+    assert tiers.room() < 3 <= tiers.capacity()
+    eventually(lambda: leave(tiers, device, second))
     found = tiers.lookup(ids(first), "t")
     assert found.pages == 3
     assert found.count(Where.DISK) >= 2

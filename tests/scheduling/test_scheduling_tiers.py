@@ -335,13 +335,129 @@ def test_a_victim_with_room_below_goes_before_one_of_lower_rank_without() -> Non
     answers(driver, large, small_one, critical)
 
 
-def test_when_no_row_can_go_on_the_lowest_rank_is_computed_again() -> None:
+def test_rows_grow_only_while_all_can_still_end() -> None:
+    """Both take four of ten pages, may come to want seven each, and there is no room below: one waits for the other."""
     driver = TieredDriver(10, LowerTiers(0), max_model_len=128)
     pair = [start_batch(driver, name, prompt=50, steps=1, max_tokens=50) for name in ("first", "second")]
     driver.run()
     answers(driver, *pair)
-    assert dict(driver.scheduler.stats().preemptions_by) == {"growth/background_batch": 1}
+    stats = driver.scheduler.stats()
+    assert (stats.preemptions, stats.recomputed_by, stats.prompt_tokens_computed) == (0, {}, 100)
+
+
+def test_nobody_begins_who_could_keep_others_from_ending() -> None:
+    driver = TieredDriver(12, LowerTiers(0), max_model_len=192)
+    first = start_batch(driver, "first", prompt=20, steps=2, max_tokens=170)
+    second = start_batch(driver, "second", prompt=120, steps=1, max_tokens=60)
+    assert driver.scheduler.running == 1, "second fits now, but then neither would have its last pages"
+    driver.run()
+    answers(driver, first, second)
+    assert driver.scheduler.stats().preemptions == 0
+
+
+def test_room_below_lets_both_run() -> None:
+    driver = TieredDriver(12, LowerTiers(10), max_model_len=192)
+    first = start_batch(driver, "first", prompt=20, steps=2, max_tokens=170)
+    second = start_batch(driver, "second", prompt=120, steps=1, max_tokens=60)
+    assert driver.scheduler.running == 2
+    driver.run()
+    answers(driver, first, second)
+    assert driver.scheduler.stats().recomputed_by == {}
+
+
+def test_when_room_below_is_gone_the_lowest_rank_is_computed_again() -> None:
+    """Both were let in while there was room below for one. It went; nobody can go on, and one has to begin anew."""
+    driver = TieredDriver(10, LowerTiers(32), max_model_len=128)
+    pair = [start_batch(driver, name, prompt=50, steps=1, max_tokens=50) for name in ("first", "second")]
+    driver.below.refuse = True
+    driver.below.host.clear()
+    driver.run()
+    answers(driver, *pair)
+    stats = driver.scheduler.stats()
+    assert stats.preemptions_by == {"growth/background_batch": 1}
+    assert set(stats.recomputed_by) == {"no_room"}
     assert driver.ended["first", 0].reached == 99
+
+
+def test_while_room_below_is_to_come_nobody_is_given_up() -> None:
+    driver = TieredDriver(10, LowerTiers(32), max_model_len=128)
+    pair = [start_batch(driver, name, prompt=50, steps=1, max_tokens=50) for name in ("first", "second")]
+    driver.below.refuse = driver.below.spilling = True
+    driver.below.host.clear()
+    for _ in range(200):
+        driver.step()
+    assert driver.step() is None
+    assert driver.scheduler.stats().preemptions == 0
+    driver.below.refuse = driver.below.spilling = False
+    driver.run()
+    answers(driver, *pair)
+    assert driver.scheduler.stats().recomputed_by == {}
+
+
+def test_a_victims_own_pages_below_are_no_room_for_it() -> None:
+    """Five of its six pages fill the pool. Copying the last one down would push out one of the five."""
+    driver = small(host=5)
+    batch = start_batch(driver)
+    assert len(driver.below.host) == 5
+    critical = request("critical", 57, priority=CRITICAL)
+    driver.add(critical)
+    driver.run()
+    answers(driver, batch, critical)
+    assert driver.scheduler.stats().prompt_tokens_computed == 88 + 57
+    assert driver.scheduler.stats().recomputed_by == {}
+
+
+def test_a_page_on_its_way_down_has_its_room_when_its_sequence_leaves() -> None:
+    """Others fill the pool before the copy ends."""
+    driver = small(host=6, delay=4)
+    batch = start_batch(driver, steps=1)
+    driver.step()
+    critical = request("critical", 57, priority=CRITICAL)
+    driver.add(critical)
+    plan = driver.step()
+    assert plan is not None
+    driver.run()
+    answers(driver, batch, critical)
+    assert driver.scheduler.stats().recomputed_by == {}
+
+
+def test_choices_beyond_the_running_rows_wait_with_what_they_have() -> None:
+    driver = TieredDriver(40, LowerTiers(64), max_model_len=128, max_running=2)
+    wanted = request("three", 40, max_tokens=20, n=3)
+    driver.add(wanted)
+    driver.run()
+    assert driver.scheduler.stats().recomputed_by == {}
+    for index, (tokens, _) in alone(wanted, 128).items():
+        assert driver.output("three", index) == tokens
+
+
+def test_what_a_preempted_draft_computes_again_is_counted() -> None:
+    driver = small(host=0)
+    draft = start_batch(driver, "draft", priority=DRAFT)
+    driver.add(request("critical", 57, priority=CRITICAL))
+    driver.run()
+    answers(driver, draft)
+    assert set(driver.scheduler.stats().recomputed_by) == {"draft"}
+
+
+def test_a_wait_of_hours_protects_no_longer_than_its_class_allows() -> None:
+    """A batch sequence is out of reach of CRITICAL for one `aging_s` of getting on, not for hours."""
+    driver = TieredDriver(8, LowerTiers(64), max_model_len=128, aging_s=0.2)
+    driver.add(request("blocker", 100, max_tokens=28, priority=CRITICAL))
+    batch = request("batch", 60, max_tokens=68, priority=BATCH)
+    sequence = driver.add(batch)
+    driver.step()
+    driver.now += 7200
+    driver.run_until("blocker")
+    while not sequence.output_ids:
+        driver.step()
+    began = driver.now
+    driver.add(request("urgent", 100, max_tokens=2, priority=CRITICAL))
+    while not driver.scheduler.stats().preemptions:
+        assert driver.step() is not None
+    assert 0.1 < driver.now - began < 0.3
+    driver.run()
+    answers(driver, batch)
 
 
 def test_a_victim_that_waited_long_can_be_preempted_again_once_it_has_run() -> None:

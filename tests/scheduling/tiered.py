@@ -27,9 +27,12 @@ class LowerTiers:
         self.host: OrderedDict[bytes, tuple[PageRef, Marks]] = OrderedDict()
         self.disk: OrderedDict[bytes, tuple[PageRef, Marks]] = OrderedDict()
         self.pins: Counter[bytes] = Counter()
+        self.promised: set[bytes] = set()
         self.saves = 0
         self.misses = 0
         self.refuse = False
+        self.spilling = False
+        """Whether it says that pinned pages are on their way to make room."""
 
     def lookup(self, pages: Sequence[bytes], tenant: str) -> Lookup:
         places = []
@@ -57,7 +60,24 @@ class LowerTiers:
         if self.refuse:
             return 0
         kept = sum(page in self.pins for page in (*self.host, *self.disk))
-        return sum(self.sizes) - kept
+        return sum(self.sizes) - kept - len(self.promised)
+
+    capacity = room
+
+    def burden(self, pages: Sequence[bytes], tenant: str) -> int:
+        return sum(page not in self.pins for page in pages)
+
+    def keep(self, pages: Sequence[bytes], new: Sequence[PageRef]) -> bool:
+        self.pin(pages)
+        lacking = {ref.id for ref in new if ref.id not in self.host and ref.id not in self.disk} - self.promised
+        if lacking and len(lacking) > self.room():
+            self.unpin(pages)
+            return False
+        self.promised |= lacking
+        return True
+
+    def cascade(self) -> bool:
+        return self.spilling
 
     def pin(self, pages: Iterable[bytes]) -> None:
         self.pins.update(pages)
@@ -70,10 +90,14 @@ class LowerTiers:
                 del self.pins[page]
 
     def save(self, ref: PageRef, marks: Marks) -> bool:
-        if self.refuse or not self._make_room():
+        promised = ref.id in self.promised
+        self.promised.discard(ref.id)
+        if not promised and (self.refuse or ref.id in self.host or ref.id in self.disk):
+            return not self.refuse
+        if not self._make_room():
+            assert not promised, "a page that was promised room finds none"
             return False
-        if ref.id not in self.disk:
-            self.host[ref.id] = ref, marks
+        self.host[ref.id] = ref, marks
         self.saves += 1
         return True
 
@@ -86,21 +110,16 @@ class LowerTiers:
         self.disk.pop(page, None)
 
     def _make_room(self) -> bool:
-        host, disk = self.sizes
-        if len(self.host) < host:
-            return True
-        if len(self.disk) == disk:
-            gone = next((page for page in self.disk if page not in self.pins), None)
-            if gone is not None:
-                del self.disk[gone]
-        if len(self.disk) < disk:
+        """Room for one page in the host pool, beside what is promised."""
+        while len(self.host) + len(self.disk) + len(self.promised) >= sum(self.sizes):
+            gone = next((page for page in (*self.disk, *self.host) if page not in self.pins), None)
+            if gone is None:
+                return False
+            self.lose(gone)
+        while len(self.host) >= max(1, self.sizes[0]):
             page, kept = self.host.popitem(last=False)
             self.disk[page] = kept
-            return True
-        gone = next((page for page in self.host if page not in self.pins), None)
-        if gone is not None:
-            del self.host[gone]
-        return gone is not None
+        return True
 
 
 class TieredDriver(Driver):

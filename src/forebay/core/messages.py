@@ -155,6 +155,8 @@ class WorkerStats(msgspec.Struct, tag=True, kw_only=True):
     preemptions: int = 0
     preemptions_by: dict[str, int] = {}
     """The same by "reason/priority class"."""
+    recomputed_by: dict[str, int] = {}
+    """Tokens that preempted sequences had to compute again, by reason."""
     tiers: TierStats | None = None
     """None where the device is the only tier."""
     evictions: int = 0
@@ -200,6 +202,8 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds that pages stay unread, by retention class."""
     kernels: str
     """Which kernels run, for example `native-avx2` or `torch`."""
+    threads: str = ""
+    """How many threads compute, why, and whether they are pinned; in words."""
 
 
 class Progress(msgspec.Struct, tag=True, frozen=True):

@@ -16,7 +16,7 @@ from forebay.core.messages import TierStats
 from forebay.fabric import KvTiers, Loaded, Saved
 from forebay.fabric.metrics import as_numbers
 from forebay.kv.moves import PagePlan, Save
-from forebay.kv.tiers import Lookup
+from forebay.kv.tiers import Lookup, PageRef
 from forebay.scheduling import Scheduler
 
 log = logging.getLogger(__name__)
@@ -68,6 +68,22 @@ class PageMoves:
         """How many pages could be saved now."""
         return self._tiers.room()
 
+    def capacity(self) -> int:
+        """How many pages could be kept below, given time."""
+        return self._tiers.capacity()
+
+    def burden(self, pages: Sequence[bytes], tenant: str) -> int:
+        """How much room it takes to keep these pages."""
+        return self._tiers.burden(pages, tenant)
+
+    def keep(self, pages: Sequence[bytes], new: Sequence[PageRef]) -> bool:
+        """Pin these pages, with room for the new ones; all or none."""
+        return self._tiers.keep(pages, new)
+
+    def cascade(self) -> bool:
+        """Have pinned pages copied on to disk; False when that makes no room."""
+        return self._tiers.cascade()
+
     def pin(self, pages: Iterable[bytes]) -> None:
         """Keep these pages below until `unpin`."""
         self._tiers.pin(list(pages))
@@ -103,16 +119,21 @@ class PageMoves:
         refused, self._refused = self._refused, []
         for done in refused:
             if isinstance(done, Saved):
-                scheduler.written(done.page)
+                self._end_save(done, scheduler)
             else:
                 scheduler.landed(done.ticket, 0)
         for done in self._tiers.poll():
             if isinstance(done, Saved):
-                scheduler.written(done.page)
+                self._end_save(done, scheduler)
             else:
                 self.times.loads.append(done.seconds)
                 self._new_loads = [*self._new_loads[-_NEW_KEPT:], done.seconds]
                 scheduler.landed(self._tickets.pop(done.ticket), done.pages)
+
+    def _end_save(self, done: Saved, scheduler: Scheduler) -> None:
+        if not done.kept:
+            self._tiers.fulfil(done.page, self._at(done.tag))
+        scheduler.written(done.page)
 
     def add_to(self, stats: TierStats) -> None:
         """Add to the scheduler's figures what the tiers hold and have done."""
@@ -141,12 +162,18 @@ class PageMoves:
         """Each page for itself, so that a prefix is kept where not all of it finds room. The scheduler pins them."""
         began = time.perf_counter()
         for save in saves:
-            if self._tiers.checkpoint([(save.ref, self._at(save.number))]):
-                self._tiers.unpin([save.ref.id])
-            else:
-                self.urgent_failed += 1
+            if not self._tiers.save_now(save.ref, self._at(save.number)):
+                self._note_loss()
         self.times.urgent.append(time.perf_counter() - began)
         self._new_urgent = [*self._new_urgent[-_NEW_KEPT:], self.times.urgent[-1]]
+
+    def _note_loss(self) -> None:
+        if not self.urgent_failed:
+            log.warning(
+                "a preempted sequence finds no room below the device and will be computed again: all that host pool "
+                "and disk can hold is kept for others (said once; forebay_recomputed_tokens_total counts)"
+            )
+        self.urgent_failed += 1
 
     def _at(self, number: int) -> int:
         return self._address + number * self._page_bytes

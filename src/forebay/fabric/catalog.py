@@ -36,6 +36,11 @@ class Catalog:
     def __len__(self) -> int:
         return len(self._records)
 
+    @property
+    def held(self) -> int:
+        """Pages that are pinned or read now."""
+        return self._order.held
+
     def get(self, page: bytes, tenant: str, now: float) -> Record | None:
         """This tenant's page, unless it is past its time."""
         record = self._records.get(page)

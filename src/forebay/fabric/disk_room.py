@@ -35,12 +35,19 @@ class DiskRoom:
         """Bytes of disk held, index included."""
         return self._files.allocated + self._index.disk_bytes
 
+    def _margin_of(self, limit: int) -> int:
+        """What the index and its log may grow by in one go, and where compaction puts what it moves."""
+        return min(limit // 8, 2 << 20) + (0 if self._files.punches else self._files.extent_bytes)
+
+    @property
+    def for_pages(self) -> int:
+        """Bytes of disk that pages may take, beside the index and what it may grow by."""
+        return self.limit - self._index.disk_bytes - self._margin_of(self.limit)
+
     def make(self, size: int, limit: int | None = None) -> bool:
         """Evict and compact until `size` bytes more fit the limit; False when nothing more may go."""
         limit = self.limit if limit is None else limit
-        margin = min(limit // 8, 2 << 20)  # what the index and its log may grow by in one go
-        if not self._files.punches:
-            margin += self._files.extent_bytes  # where compaction puts what it moves
+        margin = self._margin_of(limit)
         while (short := self.disk_bytes + margin + size - limit) > 0:
             number = sparse_extent(self._files, 0.5, limit - self.disk_bytes) if self._files.dead else None
             if number is not None and self._compact(number):

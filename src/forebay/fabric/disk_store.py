@@ -112,6 +112,10 @@ class DiskStore:
         """Take back one pin of each."""
         self._catalog.unpin(pages)
 
+    def room(self, page_bytes: int) -> int:
+        """How many more pages of this size could be kept beside those that are held, all others being given up."""
+        return max(0, self._room.for_pages // aligned(page_bytes) - self._catalog.held)
+
     def lease(self, page: bytes, tenant: str, now: float) -> DiskLease | None:
         """The right to read a page, or None."""
         record = self._catalog.lease(page, tenant, now)
@@ -119,10 +123,6 @@ class DiskStore:
             return None
         end = partial(self._catalog.end_lease, record, record.place)
         return DiskLease(record.ref, record.place, record.checksum, end, partial(self._drop, record))
-
-    def prefetch(self, leases: Sequence[DiskLease]) -> None:
-        """Tell the system which pages will be read next."""
-        self._files.prefetch(lease.place for lease in leases)
 
     def read(self, leases: Sequence[DiskLease], buffers: Sequence[memoryview]) -> list[bool]:
         """Fill each buffer with the page of its lease, in large reads where pages lie side by side.

@@ -110,6 +110,15 @@ class HostPool:
         with self._lock:
             return self._slots.free + self._book.may_go
 
+    def is_pinned(self, page: bytes) -> bool:
+        """Whether anyone pins this page."""
+        return page in self._book.pins
+
+    def burden(self, pages: Sequence[bytes]) -> list[bytes]:
+        """Those of these pages that would hold a slot each if they were pinned here, and don't yet."""
+        with self._lock:
+            return self._book.burden(pages)
+
     def take_dirty(self, limit: int) -> list[Lease]:
         """Up to `limit` pages that should be on disk, oldest request first, leased for the copy."""
         with self._lock:

@@ -41,6 +41,12 @@ class PoolBook:
         """Pages here that someone pins."""
         return len(self.pins.keys() & self.pages.keys())
 
+    def burden(self, pages: Iterable[bytes]) -> list[bytes]:
+        """Those of these pages whose pins would hold more of the pool than is held now: all but those that are pinned,
+        or are clean."""
+        pins, here = self.pins, self.pages
+        return [page for page in pages if page not in pins and not ((found := here.get(page)) and found.clean)]
+
     def add(self, page: SlotPage) -> None:
         """A page is here now."""
         ref = page.ref

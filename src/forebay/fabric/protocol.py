@@ -6,8 +6,8 @@
 - **The step loop never waits.** `where`, `lacking`, `used`, `pin`, `unpin` and `lease` answer from memory: a remote
   store keeps an index here, and is told of changes in the background. An index may promise a page that is gone by the
   time it is read: that is a miss then.
-- **Reading may take as long as it takes**, in one thread of its own, but must end: a remote store has a deadline after
-  which the page counts as not right. `prefetch` says what will be read next and returns at once.
+- **Reading may take as long as it takes**, but must end: a remote store has a deadline after which the page counts as
+  not right. A few threads read at a time, each some neighbouring pages, so a store that waits loses nothing by it.
 - **A page is right or it is not there.** The bytes that a lease's buffer holds are compared with the checksum that the
   page was stored with (`DiskLease.check`), after the last copy; one that differs is dropped and told to `on_drop`.
 - **Storing** is done by one thread, some pages at a time. What was accepted is readable until it is evicted, expired or
@@ -66,11 +66,11 @@ class StorageTier(Protocol):
     def unpin(self, pages: Iterable[bytes]) -> None:
         """Take back one pin of each."""
 
+    def room(self, page_bytes: int) -> int:
+        """How many more pages of this size could be kept beside those that are pinned."""
+
     def lease(self, page: bytes, tenant: str, now: float) -> DiskLease | None:
         """The right to read a page, or None."""
-
-    def prefetch(self, leases: Sequence[DiskLease]) -> None:
-        """These will be read next."""
 
     def read(self, leases: Sequence[DiskLease], buffers: Sequence[memoryview]) -> list[bool]:
         """Fill each buffer with its page; returns which ones are right."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Sequence
 
@@ -27,10 +28,13 @@ class Saver:
         self._pool = pool
         self._metrics = metrics
         self._clock = clock
+        self._lock = threading.Lock()
+        self._promised: dict[bytes, Reservation] = {}
+        """Room for pages that are to come; each is taken out by the one thread that fills it."""
 
     def run(self, job: SaveJob) -> Saved:
         """Copy one page, unless it is there already."""
-        slot = self._pool.reserve(job.ref, self._clock())
+        slot = self._slot(job.ref)
         if slot is not None:
             self._fill(slot, job.address)
             return Saved(job.ref.id, job.tag, kept=True)
@@ -41,20 +45,43 @@ class Saver:
             self._metrics.count(save_skipped_room=1)
         return Saved(job.ref.id, job.tag, kept)
 
-    def all_or_none(self, pages: Sequence[tuple[PageRef, int]]) -> bool:
-        """Copy all of these pages that the pool lacks, now; False, with nothing copied, when not all find room."""
-        slots: list[tuple[Reservation, int]] = []
-        for ref, address in pages:
-            slot = self._pool.reserve(ref, self._clock())
-            if slot is not None:
-                slots.append((slot, address))
-            elif self._pool.where(ref.id, ref.tenant) is not Where.HOST:
-                for reserved, _ in slots:
-                    reserved.release()
-                return False
-        for slot, address in slots:
-            self._fill(slot, address)
+    def promise(self, refs: Sequence[PageRef]) -> bool:
+        """Reserve room for all of these pages, to be filled later; False, with nothing reserved, when it isn't there.
+        What is in the pool already, or on its way there, needs none."""
+        slots: dict[bytes, Reservation] = {}
+        with self._lock:
+            for ref in refs:
+                slot = self._pool.reserve(ref, self._clock())
+                if slot is not None:
+                    slots[ref.id] = slot
+                elif self._pool.where(ref.id, ref.tenant) is Where.MISS:
+                    for reserved in slots.values():
+                        reserved.release()
+                    return False
+            self._promised.update(slots)
         return True
+
+    def fulfil(self, page: bytes, address: int) -> None:
+        """Copy a page in this call if it was promised room and has not come yet: its background copy was given up."""
+        slot = self._promised.pop(page, None)
+        if slot is not None:
+            self._fill(slot, address)
+
+    def save_now(self, ref: PageRef, address: int) -> bool:
+        """Copy one page in this call, into the room that it was promised or any other; False when it was not copied."""
+        slot = self._slot(ref)
+        if slot is not None:
+            self._fill(slot, address)
+        return slot is not None
+
+    def close(self) -> None:
+        """Give back the room that was promised to pages that never came."""
+        while self._promised:
+            self._promised.popitem()[1].release()
+
+    def _slot(self, ref: PageRef) -> Reservation | None:
+        with self._lock:
+            return self._promised.pop(ref.id, None) or self._pool.reserve(ref, self._clock())
 
     def _fill(self, slot: Reservation, address: int) -> None:
         began = time.monotonic()
@@ -72,6 +99,8 @@ class Spiller:
         self._disk = disk
         self._metrics = metrics
         self._clock = clock
+        self.refused = False
+        """Whether the disk took none of the pinned pages that it was offered last."""
         self._failing = False
 
     def run(self) -> int:
@@ -83,6 +112,8 @@ class Spiller:
         try:
             pages = [page for lease in leases if (page := _page(lease)) is not None]
             kept = self._store(pages)
+            pinned = [stored for page, stored in zip(pages, kept, strict=True) if self._pool.is_pinned(page.ref.id)]
+            self.refused = self.refused and not any(kept) if not pinned else not any(pinned)
             for page, stored in zip(pages, kept, strict=True):
                 if stored:
                     self._pool.mark_clean(page.ref.id)

@@ -141,21 +141,27 @@ class KvTiers:
         """
         return self._mover.save(ref, address, tag)
 
-    def checkpoint(self, pages: Sequence[tuple[PageRef, int]]) -> bool:
-        """Bring all of these pages (ref, address) below, now, and pin them: a running sequence leaves the device.
+    def keep(self, pages: Sequence[bytes], new: Sequence[PageRef]) -> bool:
+        """Running sequences are to leave the device: pin their pages, with room for the `new` ones, which no tier has.
 
-        Pages that are below already cost nothing; the others are copied in this call (some 0.1 ms for 400 KB). All or
-        none: False, with nothing pinned, when they don't all find room; making it has begun, so it pays to ask again.
+        All or none: False, with nothing pinned, when not all find room; making it has begun, so it pays to ask again.
+        The room is used by `save_now` or by a `save` that waits.
         """
-        ids = [ref.id for ref, _ in pages]
-        self.pin(ids)
-        missing = [(ref, at) for ref, at in pages if self._place(ref) is Where.MISS]
-        if self._mover.saver.all_or_none(missing):
+        self.pin(pages)
+        if self._mover.saver.promise([ref for ref in new if self._place(ref) is Where.MISS]):
             return True
-        self.unpin(ids)
-        if self._disk is not None and self._pool.spill_pinned():
-            self._mover.spill_soon()
+        self.unpin(pages)
+        self.cascade()
         return False
+
+    def save_now(self, ref: PageRef, address: int) -> bool:
+        """Copy a page to the host pool in this call (some 0.1 ms for 400 KB), unless it is below already. False when
+        there is no room for it: it was not promised any."""
+        return self._mover.saver.save_now(ref, address) or self._place(ref) is not Where.MISS
+
+    def fulfil(self, page: bytes, address: int) -> None:
+        """A background copy was given up: if its page was promised room, copy it in this call."""
+        self._mover.saver.fulfil(page, address)
 
     def load(self, refs: Sequence[PageRef], addresses: Sequence[int]) -> int | None:
         """Load leading pages of a prefix to device memory in the background; the ticket of the `Loaded` to come.
@@ -197,11 +203,32 @@ class KvTiers:
             self._disk.unpin(pages)
 
     def room(self) -> int:
-        """How many pages a checkpoint could bring below now. When pins leave little, copying them to disk begins."""
+        """How many pages could be kept below now. When pins leave little, copying them to disk begins."""
         room = self._pool.room()
-        if room < self._pool.slots // _ROOM_SHARE and self._disk is not None and self._pool.spill_pinned():
-            self._mover.spill_soon()
+        if room < self._pool.slots // _ROOM_SHARE:
+            self.cascade()
         return room
+
+    def capacity(self) -> int:
+        """How many pages could be kept below, given time: pinned ones of the host pool are copied on to disk."""
+        on_disk = 0 if self._disk is None or self._mover.disk_refuses else self._disk.room(self.config.page_bytes)
+        return self._pool.room() + on_disk
+
+    def burden(self, pages: Sequence[bytes], tenant: str) -> int:
+        """How much of `room` keeping these pages takes."""
+        held = self._pool.burden(pages)
+        if self._disk is None:
+            return len(held)
+        now = self._clock()
+        return sum(self._disk.where(page, tenant, now) is Where.MISS for page in held)
+
+    def cascade(self) -> bool:
+        """Begin to copy pinned pages on to disk, to make room. False when there are none, or the disk took none of the
+        last ones."""
+        if self._disk is None or not self._pool.spill_pinned():
+            return False
+        self._mover.spill_soon()
+        return not self._mover.disk_refuses
 
     def missed(self, pages: int) -> None:
         """Count pages of a prompt that were in no tier, the device included."""

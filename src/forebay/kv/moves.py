@@ -65,6 +65,19 @@ class Below(Protocol):
     def room(self) -> int:
         """How many pages could be saved now, evicting what may go."""
 
+    def capacity(self) -> int:
+        """How many pages could be kept there given time: `room`, and what can be copied on to disk to make more."""
+
+    def burden(self, pages: Sequence[bytes], tenant: str) -> int:
+        """How much of `room` it takes to `keep` these pages."""
+
+    def keep(self, pages: Sequence[bytes], new: Sequence[PageRef]) -> bool:
+        """Pin all these pages, with room reserved for those among them that are in no tier yet (`new`): a save of one
+        of these, now or in the background, uses it. False, with nothing changed, when they don't all find room."""
+
+    def cascade(self) -> bool:
+        """Begin to copy pinned pages on to disk, so that there is more room. False when there is none to come."""
+
     def pin(self, pages: Iterable[bytes]) -> None:
         """Keep these pages, also those that come later, until `unpin`. Pins count."""
 

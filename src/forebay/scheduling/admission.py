@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from forebay.kv import PAGE_TOKENS
 from forebay.scheduling.draft import Draft
-from forebay.scheduling.preemption import preempt, victims_for
+from forebay.scheduling.preemption import put_back, victims_for
+from forebay.scheduling.safety import may_begin
 from forebay.scheduling.sequence import Sequence
 from forebay.scheduling.state import State
 
@@ -19,8 +20,9 @@ def admit(state: State, draft: Draft, sequence: Sequence) -> bool:
 
     What lower tiers have of it begins to be loaded; until that has landed it runs, but takes no step.
     Room is wanted for its tokens and a margin: a page for each running sequence to grow into, and more for one that
-    was put back. With nothing running no margin is asked for, so whatever fits alone is admitted. Failing that,
-    sequences of strictly lower effective priority are preempted if that gives room.
+    was put back; and all who run must be able to come to their ends with nothing lost (`safety`). With nothing running
+    none of this is asked for, so whatever fits alone is admitted. Failing that, sequences of strictly lower effective
+    priority are preempted if that gives room.
     """
     slots = min(sequence.choices, state.config.max_running)
     if not _has_room(state, sequence, slots) and not _make_room(state, draft, sequence, slots):
@@ -56,7 +58,9 @@ def _has_room(state: State, sequence: Sequence, slots: int) -> bool:
         spare = len(state.running) + sequence.choices + (_RESUME_MARGIN if sequence.output_ids else 0)
         if sequence.parked:
             spare = max(spare, int(_RESUME_SHARE * state.book.total))
-    return state.book.fits(sequence.pages, sequence.all_ids, spare)
+    if not state.book.fits(sequence.pages, sequence.all_ids, spare):
+        return False
+    return state.tiers is None or may_begin(state, sequence)
 
 
 def _make_room(state: State, draft: Draft, sequence: Sequence, slots: int) -> bool:
@@ -66,14 +70,16 @@ def _make_room(state: State, draft: Draft, sequence: Sequence, slots: int) -> bo
     # Held while victims are chosen: pages that it shares with a victim are not freed for it.
     state.book.match_prefix(sequence.pages, sequence.all_ids)
     victims = victims_for(state, draft, sequence, slots)
-    for victim in victims or ():
-        preempt(state, draft, victim, "admission")
     state.book.release(sequence.pages)
-    return victims is not None
+    if victims is None or (state.tiers is not None and not may_begin(state, sequence, victims)):
+        return False
+    return put_back(state, draft, victims, "admission")
 
 
 def count_cached(state: State, sequence: Sequence) -> None:
-    """Prefix cache counters, once for a request: what a resumed sequence finds is mostly its own."""
+    """Prefix cache counters, once for a request: what a resumed sequence finds is mostly its own. Of that one, count
+    what it has to compute again."""
+    state.counters.recomputed_by[sequence.loss] += max(0, sequence.reached - sequence.computed)
     if sequence.first_scheduled is not None:
         return
     sequence.cached_tokens = sequence.computed

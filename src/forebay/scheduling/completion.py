@@ -6,6 +6,7 @@ from forebay.core.request import FinishReason
 from forebay.kv import PAGE_TOKENS
 from forebay.scheduling.config import SchedulerConfig
 from forebay.scheduling.plan import Row, SequenceUpdate
+from forebay.scheduling.preemption import step_aside
 from forebay.scheduling.sequence import Sequence
 from forebay.scheduling.state import State
 
@@ -59,7 +60,7 @@ def _fork(state: State, parent: Sequence, tokens: list[int], now: float) -> list
     updates = [_append(state, sequence, token) for sequence, token in zip((parent, *twins), tokens, strict=True)]
     for twin in reversed(twins):
         if state.slots > state.config.max_running and twin in state.running:
-            state.put_back(twin, now)
+            step_aside(state, twin, now)
     return updates
 
 
@@ -75,6 +76,7 @@ def _twin(state: State, parent: Sequence, index: int, now: float) -> Sequence:
         first_scheduled=parent.first_scheduled,
         reached=parent.reached,
         unserved_s=parent.unserved(now),
+        most_credit_s=parent.most_credit_s,
     )
     state.requests[parent.request_id].append(twin)
     return twin

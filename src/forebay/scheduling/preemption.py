@@ -7,71 +7,111 @@ from collections import Counter
 
 from forebay.core.request import Priority
 from forebay.scheduling.draft import Draft
-from forebay.scheduling.sequence import Sequence
+from forebay.scheduling.safety import may_grow
+from forebay.scheduling.sequence import Loss, Sequence
 from forebay.scheduling.state import State
 
 _URGENT_MOST = 16
 """Pages that may be copied down before a step; what is more is written through first, and the asker waits for it."""
 _STUCK_S = 0.25
-"""Seconds that rows wait for room below while nothing else runs, before someone loses pages."""
+"""Seconds that rows wait for a page while nothing else runs, before someone goes out of turn."""
 
 
-def preempt(state: State, draft: Draft, victim: Sequence, reason: str) -> None:
-    """Put a running sequence back into the queue and take it out of the step.
+def put_back(state: State, draft: Draft, victims: list[Sequence], reason: str) -> bool:
+    """Put running sequences back into the queue and take them out of the step: all of them, or, when they don't all
+    find room below, none (False).
 
-    What is of it on the device alone is copied down before the step, unless the victim is a SPECULATIVE_DRAFT or has
+    What is of them on the device alone is copied down before the step, unless the victim is a SPECULATIVE_DRAFT or has
     to begin anew in any case.
     """
-    moved = draft.preempt(victim)
-    if state.tiers is not None and (victim.pages.reuse or victim.output_ids):
-        if victim.priority is Priority.SPECULATIVE_DRAFT:
-            state.tiers.counts.dropped += len(state.tiers.unsaved(victim))
-        else:
-            state.tiers.park(victim, moved)
+    tiers = state.tiers
+    saves = {} if tiers is None else tiers.keep([victim for victim in victims if _loss(state, victim) is None])
+    if saves is None:
+        return False
+    for victim in victims:
+        moved = draft.preempt(victim)
+        if tiers is not None and victim in saves:
+            tiers.save_now(saves[victim], moved)
+        elif tiers is not None and victim.priority is Priority.SPECULATIVE_DRAFT:
+            tiers.counts.dropped += len(tiers.unsaved(victim))
+        _leave(state, draft, victim, reason)
+    return True
+
+
+def _leave(state: State, draft: Draft, victim: Sequence, reason: str) -> None:
+    victim.loss = _loss(state, victim) or Loss.DAMAGE
     state.put_back(victim, draft.now)
     state.counters.preemptions += 1
     state.counters.preemptions_by[f"{reason}/{victim.priority.name.lower()}"] += 1
 
 
-def to_save(state: State, victim: Sequence) -> int:
-    """How many pages must be copied down so that the victim loses nothing."""
-    if state.tiers is None or victim.priority is Priority.SPECULATIVE_DRAFT:
-        return 0
-    return len(state.tiers.unsaved(victim))
+def _loss(state: State, victim: Sequence) -> Loss | None:
+    """Why a victim's pages are not kept, or None when they are."""
+    if state.tiers is None:
+        return Loss.NO_TIER
+    if not (victim.pages.reuse or victim.output_ids):
+        return Loss.LOGPROBS
+    return Loss.DRAFT if victim.priority is Priority.SPECULATIVE_DRAFT else None
 
 
 def grow_or_preempt(state: State, draft: Draft, sequence: Sequence) -> list[tuple[int, int]] | None:
     """Room for a decode row, if need be by putting back running sequences of lower rank, or else the asker itself.
 
-    Returns the copies to make; None when the asker was put back, or waits because nobody can go without a loss.
+    Returns the copies to make; None when the asker was put back, or waits: because nobody can go without a loss, or
+    because with one page less not all who run could come to their ends.
     """
     book = state.book
+    short = book.short(sequence.pages, sequence.computed, sequence.length)
+    if short <= 0 and not _may_take(state, sequence, short + book.available):
+        sequence.starve(draft.now)
+        return None
     copies = book.grow(sequence.pages, sequence.computed, sequence.length)
     if copies is not None:
         return copies
     rank = state.rank(sequence, draft.now)
     below = [other for other in _able(state) if state.rank(other, draft.now) > rank]
-    short = book.short(sequence.pages, sequence.computed, sequence.length)
     victims = _choose(state, draft, below, short)
-    if victims is None and to_save(state, sequence) <= (state.tiers.room if state.tiers else 0):
-        victims = [sequence]
-    for victim in victims or ():
-        preempt(state, draft, victim, "growth")
-    if sequence not in state.running:
+    if victims is not None and put_back(state, draft, victims, "growth"):
+        copies = book.grow(sequence.pages, sequence.computed, sequence.length)
+    elif _are_below(state, [sequence]) and put_back(state, draft, [sequence], "growth"):
         return None
-    copies = book.grow(sequence.pages, sequence.computed, sequence.length)
     if copies is None:
         sequence.starve(draft.now)
     return copies
 
 
+def _may_take(state: State, sequence: Sequence, pages: int) -> bool:
+    return not pages or state.tiers is None or may_grow(state, sequence, pages)
+
+
+def step_aside(state: State, sequence: Sequence, now: float) -> None:
+    """Put a running sequence that is in no plan back into the queue, and keep what it has where a few copies do."""
+    if state.tiers is not None and _are_below(state, [sequence]):
+        saves = state.tiers.keep([sequence]) or {}
+        state.tiers.save_now(saves.get(sequence, []), {})
+    state.put_back(sequence, now)
+
+
 def unblock(state: State, draft: Draft) -> None:
-    """Nothing runs, and rows have waited for a page for so long that no room will come below: the lowest rank is put
-    back, and what finds no room is computed again. The highest rank is never a victim unless it is alone, so some
-    sequence always gets on to its end.
+    """Nothing runs, and rows have waited for a page for some time: who can go without a loss goes, whatever its rank.
+
+    Failing that, and if no room below is to come, the lowest rank is put back, and what finds no room is computed
+    again: the tiers have become smaller than they were when it was let in. The highest rank is never that victim
+    unless it is alone, so some sequence always gets on to its end.
     """
-    if any(sequence.decoding and sequence.idle(draft.now) >= _STUCK_S for sequence in _able(state)):
-        preempt(state, draft, max(_able(state), key=lambda other: state.rank(other, draft.now)), "growth")
+    able = sorted(_able(state), key=lambda other: state.rank(other, draft.now))
+    waiting = [sequence for sequence in able if sequence.decoding and sequence.idle(draft.now) >= _STUCK_S]
+    for sequence in waiting:
+        short = state.book.short(sequence.pages, sequence.computed, sequence.length)
+        victims = _choose(state, draft, [other for other in able if other is not sequence], short)
+        if victims and put_back(state, draft, victims, "growth"):
+            return
+    if waiting and state.tiers is not None and not state.tiers.expecting_room():
+        victim = able[-1]
+        saves = state.tiers.keep_what_fits(victim)
+        state.tiers.save_now(saves, draft.preempt(victim))
+        _leave(state, draft, victim, "growth")
+        victim.loss = Loss.NO_ROOM
 
 
 def _able(state: State) -> list[Sequence]:
@@ -85,25 +125,33 @@ def _choose(
     """Those that must go so that `pages` pages and `slots` slots are free, lowest rank first; None if it can't be.
 
     Only sequences that lose nothing. If they have much to save, that is begun in the background, and the answer is
-    None until it is done.
+    None until it is done; if the room below is too small for them, room is being made there.
     """
     candidates.sort(key=lambda running: state.rank(running, draft.now), reverse=True)
     victims: list[Sequence] = []
     seen: Counter[int] = Counter()
-    room, saves = state.tiers.room if state.tiers else 0, 0
+    room, cramped = 0 if state.tiers is None else state.tiers.below.room(), False
     for victim in candidates:
         if pages <= 0 and slots <= 0:
             break
-        wanted = to_save(state, victim)
-        if saves + wanted > room:
+        wanted = _burden(state, victim)
+        if wanted > room:
+            cramped = True
             continue
-        saves += wanted
+        room -= wanted
         pages -= state.book.freed_by(victim.pages, seen)
         slots -= victim.slots
         victims.append(victim)
     if pages > 0 or slots > 0:
+        if cramped and state.tiers is not None:
+            state.tiers.below.cascade()
         return None
-    return victims if saves <= _URGENT_MOST or _hurry(state, victims) else None
+    return victims if _are_below(state, victims) else None
+
+
+def _burden(state: State, victim: Sequence) -> int:
+    """How much of the room below it takes to keep a victim's pages."""
+    return 0 if state.tiers is None or _loss(state, victim) else state.tiers.burden(victim)
 
 
 def victims_for(state: State, draft: Draft, sequence: Sequence, slots: int) -> list[Sequence] | None:
@@ -118,9 +166,13 @@ def victims_for(state: State, draft: Draft, sequence: Sequence, slots: int) -> l
     return _choose(state, draft, lower, pages, slots + state.slots - state.config.max_running)
 
 
-def _hurry(state: State, victims: list[Sequence]) -> bool:
-    """Have the victims written through before all else. False: they can't go yet."""
-    if state.tiers is not None:
-        for victim in victims:
-            state.tiers.hurry(victim)
+def _are_below(state: State, victims: list[Sequence]) -> bool:
+    """Whether no more than a few pages of the victims must be copied down; else they are written through before all
+    others, and the victims can't go yet."""
+    tiers = state.tiers
+    kept = [victim for victim in victims if _loss(state, victim) is None]
+    if tiers is None or sum(len(tiers.unsaved(victim)) for victim in kept) <= _URGENT_MOST:
+        return True
+    for victim in kept:
+        tiers.hurry(victim)
     return False

@@ -4,7 +4,7 @@ cached pages: those that are below already are as good as free."""
 from __future__ import annotations
 
 from forebay.scheduling.draft import Draft
-from forebay.scheduling.preemption import preempt, to_save
+from forebay.scheduling.preemption import put_back
 from forebay.scheduling.state import State
 
 HIGH = 0.85
@@ -32,5 +32,4 @@ def relieve(state: State, draft: Draft) -> None:
     for sequence in idle:
         if book.used <= LOW * book.total:
             return
-        if to_save(state, sequence) <= tiers.room:
-            preempt(state, draft, sequence, "pressure")
+        put_back(state, draft, [sequence], "pressure")

@@ -64,7 +64,9 @@ class Scheduler:
             public=self._public.pages_of(request.prompt_ids),
             public_root=self._public.root,
         )
-        sequence = Sequence(request, now, self._arrived, pages, choices=request.sampling.n)
+        # However long it waited, it is out of reach of the highest priority for one `aging_s` of getting on.
+        credit = (request.priority + 1) * state.config.aging_s
+        sequence = Sequence(request, now, self._arrived, pages, choices=request.sampling.n, most_credit_s=credit)
         self._arrived += 1
         state.requests[request.id] = [sequence]
         state.wait(sequence, now)
@@ -193,6 +195,7 @@ class Scheduler:
             prefix_hits_tokens=counters.prompt_cached,
             preemptions=counters.preemptions,
             preemptions_by=dict(counters.preemptions_by),
+            recomputed_by=dict(+counters.recomputed_by),
             tiers=None if self._state.tiers is None else self._state.tiers.stats(),
             evictions=book.evictions,
         )

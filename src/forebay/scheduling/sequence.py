@@ -4,9 +4,26 @@ service."""
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import StrEnum
+from math import inf
 
 from forebay.core.request import FinishReason, GenerateRequest, Priority, SamplingParams
 from forebay.kv import SequencePages
+
+
+class Loss(StrEnum):
+    """Why a preempted sequence has to compute again what it had."""
+
+    DAMAGE = "damage"
+    """It was kept, but not all of it came back whole."""
+    DRAFT = "draft"
+    """SPECULATIVE_DRAFT is dropped."""
+    LOGPROBS = "logprobs"
+    """It wants the logprobs of its prompt, which takes computing all of it."""
+    NO_TIER = "no_tier"
+    """There is nothing below the device."""
+    NO_ROOM = "no_room"
+    """The tiers below had become too small, and nobody could go on."""
 
 
 @dataclass(eq=False, slots=True)
@@ -56,10 +73,14 @@ class Sequence:
     """Of `cached_tokens`: those from disk."""
     reached: int = 0
     """The most tokens that `computed` ever was: what is below it is computed again after a preemption."""
+    loss: Loss = Loss.DAMAGE
+    """Why that is, as of its last preemption."""
     unserved_s: float = 0.0
     """Seconds without service that it had to its credit at `unserved_since` or `gaining_since`."""
     unserved_since: float | None = None
     """Since when it waits or is passed over; None while it is served."""
+    most_credit_s: float = inf
+    """No more of them count once it is served."""
     gaining_since: float | None = None
     """Since when it is served and gets further than it ever was; None otherwise."""
 
@@ -116,8 +137,8 @@ class Sequence:
 
     def unserved(self, now: float) -> float:
         """Seconds without service to its credit: they grow while it waits, and are used up at the same rate while it
-        gets on. So a long wait protects it for as long, and no longer; and computing again what it had, which is no
-        fault of its own, costs nothing."""
+        gets on. So a wait protects it for as long, up to `most_credit_s`, and no longer; and computing again what it
+        had, which is no fault of its own, costs nothing."""
         if self.unserved_since is not None:
             return self.unserved_s + now - self.unserved_since
         return max(0.0, self.unserved_s - (0.0 if self.gaining_since is None else now - self.gaining_since))
@@ -134,7 +155,7 @@ class Sequence:
     def serve(self, now: float) -> None:
         """It is served now."""
         if self.unserved_since is not None:
-            self.unserved_s, self.unserved_since = self.unserved(now), None
+            self.unserved_s, self.unserved_since = min(self.unserved(now), self.most_credit_s), None
         if self.first_scheduled is None:
             self.first_scheduled = now
 

@@ -25,6 +25,8 @@ class Counters:
         """Sequences put back."""
         self.preemptions_by: Counter[str] = Counter()
         """The same by "reason/priority class"."""
+        self.recomputed_by: Counter[str] = Counter()
+        """What preempted sequences compute again, by `Loss`."""
 
 
 class State:

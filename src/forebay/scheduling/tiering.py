@@ -4,7 +4,7 @@ what ended how. It moves no bytes and chooses no victim."""
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 
@@ -102,11 +102,6 @@ class Tiering:
             prompt_tokens_disk=counts.cached_disk,
         )
 
-    @property
-    def room(self) -> int:
-        """Pages that can be saved now, beside those planned."""
-        return self.below.room() - len(self._plan.urgent)
-
     def take(self) -> PagePlan:
         """The moves planned since the last call, with as much write-through as may be under way now."""
         self._plan.writes = list(self._next_writes())
@@ -123,13 +118,24 @@ class Tiering:
 
     def unsaved(self, sequence: Sequence) -> list[Save]:
         """What must be copied down so that the sequence can leave the device and lose nothing, first pages first."""
+        return self._not_under_way(self._lacking(sequence))
+
+    def burden(self, sequence: Sequence) -> int:
+        """How much of the room below `keep` of this sequence takes."""
+        return self.below.burden(self._ids(sequence), sequence.tenant)
+
+    def _lacking(self, sequence: Sequence) -> list[Save]:
+        """Its pages that are in no tier below, whether they are on their way or not."""
         pages, ids = sequence.pages, sequence.pages.ids[: sequence.pages.registered]
         missing = self.below.missing(ids, sequence.tenant)
-        saves = [Save(self._ref(sequence, at), pages.numbers[at]) for at in missing if ids[at] not in self._writing]
+        saves = [Save(self._ref(sequence, at), pages.numbers[at]) for at in missing]
         tail = self._tail(sequence, sequence.computed)
         if tail is not None and len(ids) == sequence.computed // PAGE_TOKENS:
             saves.append(Save(tail, pages.numbers[len(ids)]))
         return saves
+
+    def _not_under_way(self, saves: list[Save]) -> list[Save]:
+        return [save for save in saves if save.ref.id not in self._writing]
 
     def hurry(self, sequence: Sequence) -> None:
         """Write the sequence's pages through before all others."""
@@ -138,20 +144,43 @@ class Tiering:
             self._fresh[ref.id] = ref
             self._fresh.move_to_end(ref.id, last=False)
 
-    def park(self, sequence: Sequence, moved: Mapping[int, int]) -> None:
-        """A running sequence is about to give up its pages: plan what must be saved, and keep it below till it is back.
+    def keep(self, victims: Iterable[Sequence]) -> dict[Sequence, list[Save]] | None:
+        """Running sequences are about to give up their pages: room below for all that each has, till it is back.
 
-        `moved` has, for pages whose content was to be copied into them and is not, where it lies.
+        Returns what must be copied down of each, for `save_now`; what is under way has its room as well. None, with
+        nothing changed, when they don't all find room.
         """
-        saves = self.unsaved(sequence)
+        lacking = {victim: self._lacking(victim) for victim in victims}
+        ids = {victim: self._ids(victim) for victim in lacking}
+        new = {save.ref.id: save.ref for saves in lacking.values() for save in saves}
+        if not self.below.keep([page for pages in ids.values() for page in pages], list(new.values())):
+            return None
+        for victim, pages in ids.items():
+            victim.parked, victim.parked_tokens = pages, victim.computed
+        return {victim: self._not_under_way(saves) for victim, saves in lacking.items()}
+
+    def keep_what_fits(self, victim: Sequence) -> list[Save]:
+        """`keep` for a sequence whose pages don't all find room: what does is kept."""
+        victim.parked, victim.parked_tokens = self._ids(victim), victim.computed
+        self.below.pin(victim.parked)
+        return self.unsaved(victim)
+
+    def save_now(self, saves: Iterable[Save], moved: Mapping[int, int]) -> None:
+        """Plan these copies, to be made before the step. `moved` has, for pages whose content was to be copied into
+        them and is not, where it lies."""
+        before = len(self._plan.urgent)
         self._plan.urgent += [Save(save.ref, moved.get(save.number, save.number)) for save in saves]
-        self.counts.saved_urgent += len(saves)
-        sequence.parked_tokens = sequence.computed
-        sequence.parked = sequence.pages.ids[: sequence.pages.registered]
+        self.counts.saved_urgent += len(self._plan.urgent) - before
+
+    def expecting_room(self) -> bool:
+        """Whether room below, or on the device, will come by itself: copies that have not ended."""
+        return self.moving or self.below.cascade()
+
+    def _ids(self, sequence: Sequence) -> list[bytes]:
+        """The ids under which all that it has computed is kept."""
+        ids = sequence.pages.ids[: sequence.pages.registered]
         tail = self._tail(sequence, sequence.computed)
-        if tail is not None:
-            sequence.parked.append(tail.id)
-        self.below.pin(sequence.parked)
+        return ids if tail is None else [*ids, tail.id]
 
     def unpark(self, sequence: Sequence) -> None:
         """The sequence is back, or has ended: what was kept for it may go."""

@@ -1,0 +1,147 @@
+"""Whether everyone who runs can still come to an end with nothing lost: the banker's algorithm over device pages, with
+the room below for those who step aside. It moves nobody, and chooses no victim.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+from forebay.core.request import Priority
+from forebay.kv import PAGE_TOKENS, pages_for
+from forebay.scheduling.sequence import Sequence
+from forebay.scheduling.state import State
+
+
+@dataclass(slots=True)
+class _Claim:
+    numbers: list[int]
+    """Device pages held."""
+    more: int
+    """Pages that it is about to get besides."""
+    most: int
+    """Pages that it may come to hold."""
+    kept: bool
+    """Whether its pages take room below while it steps aside."""
+    below: int = 0
+    """The room that they take there now."""
+
+    @property
+    def need(self) -> int:
+        return self.most - len(self.numbers) - self.more
+
+
+def may_grow(state: State, sequence: Sequence, pages: int) -> bool:
+    """Whether a running sequence can be given `pages` pages that are available, and all can still end.
+
+    Where that is not so anyway (the room below has become less), whoever finds a page may have it.
+    """
+    if _enough_below(state, pages):
+        return True
+    return _safe(state, {sequence: (pages, [])}, ()) or not _safe(state, {}, ())
+
+
+def may_begin(state: State, sequence: Sequence, gone: Collection[Sequence] = ()) -> bool:
+    """Whether a waiting sequence can be given pages for all its tokens once those in `gone` are put back.
+
+    With nobody else running there is nobody to be careful of.
+    """
+    if len(state.running) == len(gone):
+        return True
+    held = state.book.held_prefix(sequence.pages, sequence.all_ids)
+    pages = pages_for(sequence.length) - len(held)
+    return _enough_below(state, pages) or _safe(state, {sequence: (pages, held)}, gone)
+
+
+def _enough_below(state: State, pages: int) -> bool:
+    """Whether all pages in use and `pages` more fit below: then anyone can step aside. The usual case."""
+    return state.tiers is None or state.book.used + pages <= state.tiers.below.capacity()
+
+
+def _safe(state: State, asking: dict[Sequence, tuple[int, list[int]]], gone: Collection[Sequence]) -> bool:
+    """Whether all can end if each in `asking` gets pages (so many new ones, and these) and those in `gone` step aside.
+
+    O(pages in use), and only asked when the room below is less than that.
+    """
+    tiers = state.tiers
+    room = 0 if tiers is None else tiers.below.capacity()
+    claims = {each: _claim(state, each, *asking.get(each, (0, []))) for each in (*state.running, *asking)}
+    bank = _Bank(state.book.available - sum(pages for pages, _ in asking.values()), room, claims.values())
+    for sequence in gone:
+        bank.set_aside(claims.pop(sequence))
+    # Aging changes ranks from step to step; arrival and what was asked for do not.
+    order = sorted(claims, key=lambda sequence: (sequence.priority, sequence.place))
+    return bank.all_can_end([claims[sequence] for sequence in order])
+
+
+def _claim(state: State, sequence: Sequence, more: int, numbers: list[int]) -> _Claim:
+    tokens = min(len(sequence.prompt_ids) + sequence.sampling.max_tokens, state.config.max_model_len)
+    shared = len(sequence.prompt_ids) // PAGE_TOKENS
+    most = shared + sequence.choices * (pages_for(tokens) - shared)
+    held = [*sequence.pages.numbers, *numbers]
+    most = max(min(most, state.book.total), len(held) + more)
+    return _Claim(held, more, most, kept=sequence.priority is not Priority.SPECULATIVE_DRAFT)
+
+
+class _Bank:
+    """Free pages and room below, as they would be after some have ended and others stepped aside."""
+
+    def __init__(self, free: int, room: int, claims: Iterable[_Claim]) -> None:
+        self.free = free
+        self.room = room
+        self._holders: Counter[int] = Counter()
+        for claim in claims:
+            self._holders.update(claim.numbers)
+
+    def all_can_end(self, claims: list[_Claim]) -> bool:
+        """Whether an order is found in which all end; first come, first asked."""
+        while claims:
+            ending = next((claim for claim in claims if claim.need <= self.free), None)
+            if ending is None:
+                ending = self._with_help(claims)
+            if ending is None:
+                return False
+            claims = [claim for claim in claims if claim is not ending]
+            self._give_back(ending)
+            self.room += ending.below
+        return True
+
+    def set_aside(self, claim: _Claim) -> None:
+        """Someone steps aside: it holds nothing any more, and will want all of it again."""
+        claim.below = _cost(claim)
+        self.room -= claim.below
+        self._give_back(claim)
+        claim.numbers, claim.more = [], 0
+
+    def _with_help(self, claims: list[_Claim]) -> _Claim | None:
+        """Who can end if others step aside, last ones first: the first, or else the one that lacks least."""
+        for ending in (claims[0], min(claims, key=lambda claim: claim.need)):
+            helpers = self._helpers(ending, [claim for claim in reversed(claims) if claim is not ending])
+            if helpers is not None:
+                for helper in helpers:
+                    self.set_aside(helper)
+                return ending
+        return None
+
+    def _helpers(self, ending: _Claim, others: list[_Claim]) -> list[_Claim] | None:
+        short, room, seen, helpers = ending.need - self.free, self.room, Counter[int](), list[_Claim]()
+        for other in others:
+            if short <= 0:
+                break
+            if _cost(other) <= room and (other.numbers or other.more):
+                room -= _cost(other)
+                seen.update(other.numbers)
+                short -= other.more + sum(seen[number] == self._holders[number] for number in other.numbers)
+                helpers.append(other)
+        return helpers if short <= 0 else None
+
+    def _give_back(self, claim: _Claim) -> None:
+        self.free += claim.more
+        for number in claim.numbers:
+            self._holders[number] -= 1
+            self.free += not self._holders[number]
+
+
+def _cost(claim: _Claim) -> int:
+    return (len(claim.numbers) + claim.more) if claim.kept else 0
