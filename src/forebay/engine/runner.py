@@ -10,6 +10,7 @@ from torch import Tensor
 
 from forebay.core.messages import TokenLogprobs
 from forebay.engine.batch import build_batch
+from forebay.engine.device_memory import allocate_pages
 from forebay.engine.logprobs import token_logprobs
 from forebay.kernels import Kernels, KvLayout
 from forebay.models import Model
@@ -36,7 +37,7 @@ class ModelRunner:
         self._model = model
         self.kernels = kernels
         self._layout = layout
-        self._pages = layout.allocate(pages)
+        self._pages = allocate_pages(layout, pages)
 
     @property
     def address(self) -> int:

@@ -18,14 +18,15 @@ from typing import NamedTuple
 
 from forebay.fabric.errors import TierError
 from forebay.fabric.pool_layout import aligned
+from forebay.fabric.reading import after, read_all, read_range
 
 log = logging.getLogger(__name__)
 
 _PUNCH_KEEPING_SIZE = 0x02 | 0x01
 EXTENTS = "extents"
 """The folder of the files, within the cache directory."""
-_MOST_BUFFERS = 512
-"""Buffers handed to one system call; Linux allows 1,024."""
+_MOST_WRITTEN = 256
+"""Records written by one system call, each with its padding; Linux allows 1,024 pieces."""
 
 
 class Place(NamedTuple):
@@ -102,7 +103,7 @@ class ExtentFiles:
                 extent = self._active_extent()
                 rest = buffers[len(places) :]
                 room = max(1, (self.extent_bytes - extent.size) // aligned(len(rest[0])))
-                places += self._write(extent, rest[: min(room, _MOST_BUFFERS // 2)])
+                places += self._write(extent, rest[: min(room, _MOST_WRITTEN)])
         except OSError as error:
             self.free(places)
             raise TierError(f"the cache directory can't be written: {error.strerror}") from error
@@ -117,12 +118,8 @@ class ExtentFiles:
                 pieces.append(memoryview(bytearray(place.end - place.offset - place.size)))
         if places[-1].end - places[-1].offset > places[-1].size:
             pieces.pop()
-        return _read_all(self._fd(places[0].extent), pieces, places[0].offset)
-
-    def prefetch(self, places: Iterable[Place]) -> None:
-        """Tell the system that these will be read soon."""
-        for place in places:
-            os.posix_fadvise(self._fd(place.extent), place.offset, place.size, os.POSIX_FADV_WILLNEED)
+        extent = places[0].extent
+        return read_range(self._path(extent), self._fd(extent), pieces, places[0].offset)
 
     def free(self, places: Iterable[Place]) -> None:
         """These records went. Files without any left are removed, except the one that is written to."""
@@ -219,7 +216,7 @@ def read_record(folder: Path, place: Place) -> bytes:
     fd = os.open(folder / f"{place.extent:08d}.kv", os.O_RDONLY | os.O_CLOEXEC)
     try:
         data = bytearray(place.size)
-        return bytes(data[: _read_all(fd, [memoryview(data)], place.offset)])
+        return bytes(data[: read_all(fd, [memoryview(data)], place.offset)])
     finally:
         os.close(fd)
 
@@ -228,27 +225,7 @@ def _write_all(fd: int, pieces: list[memoryview], offset: int) -> None:
     while pieces:
         written = os.pwritev(fd, pieces, offset)
         offset += written
-        pieces = _after(pieces, written)
-
-
-def _read_all(fd: int, pieces: list[memoryview], offset: int) -> int:
-    total = 0
-    while pieces:
-        count = os.preadv(fd, pieces[:_MOST_BUFFERS], offset + total)
-        if count == 0:
-            break
-        total += count
-        pieces = _after(pieces, count)
-    return total
-
-
-def _after(pieces: list[memoryview], done: int) -> list[memoryview]:
-    """What is left of `pieces` behind their first `done` bytes."""
-    for i, piece in enumerate(pieces):
-        if done < len(piece):
-            return [piece[done:], *pieces[i + 1 :]]
-        done -= len(piece)
-    return []
+        pieces = after(pieces, written)
 
 
 def _punch(fd: int, offset: int, size: int) -> None:

@@ -1,10 +1,15 @@
-"""Copies pages up: host pool → device, and disk → device. One call does one job, in the caller's thread."""
+"""Copies pages up: host pool → device, and disk → device. One call does one job, piece by piece, a few at a time."""
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import islice
 
 from forebay.fabric.checksum import memory_at
 from forebay.fabric.errors import CorruptPageError, TierError
@@ -18,49 +23,109 @@ from forebay.kv.tiers import PageRef
 
 log = logging.getLogger(__name__)
 
-_RUN = 32
-"""Pages read from disk in one go."""
-_AHEAD = 4
-"""Runs that the system is told of at a time, the one that is read included."""
+_PIECE_BYTES = 4 << 20
+"""Pages of so many bytes are loaded by one thread in one go, from disk with one system call where they are
+neighbours."""
 _PENDING_S = 30.0
 """How long a copy that another thread makes is waited for."""
 
 
-class Loader:
-    """Knows the tiers; holds nothing between jobs."""
+@dataclass(slots=True)
+class _Piece:
+    """What a part of a job came to."""
 
-    def __init__(self, pool: HostPool, disk: StorageTier | None, metrics: Metrics, clock: Callable[[], float]) -> None:
+    wanted: int
+    host: list[PageRef]
+    disk: int = 0
+    host_s: float = 0.0
+    disk_s: float = 0.0
+
+    @property
+    def done(self) -> int:
+        return len(self.host) + self.disk
+
+
+class Loader:
+    """Knows the tiers and has threads; holds nothing between jobs. One thread calls `run`, one job after the other."""
+
+    def __init__(
+        self,
+        pool: HostPool,
+        disk: StorageTier | None,
+        metrics: Metrics,
+        clock: Callable[[], float],
+        *,
+        name: str,
+        threads: int,
+    ) -> None:
+        """`threads` pieces of a job are under way at a time."""
         self._pool = pool
         self._disk = disk
         self._metrics = metrics
         self._clock = clock
+        self._threads = threads
+        self._workers = ThreadPoolExecutor(threads, f"forebay-{name}")
+        self._step = max(1, _PIECE_BYTES // pool.page_bytes)
+
+    def close(self) -> None:
+        """End the threads."""
+        self._workers.shutdown()
 
     def run(self, job: LoadJob) -> Loaded:
-        """Load page by page until the end, a page that can't be had, or a cancellation."""
-        done, host, disk_s = 0, [], 0.0
+        """Load until the end, a page that can't be had, or a cancellation. Pages behind the first that is missing may
+        have been written to; only the leading ones count.
+        """
+        total = _Piece(len(job.refs), [])
         began = time.monotonic()
         try:
-            while done < len(job.refs) and not job.cancelled.is_set():
-                if self._from_host(job, done):
-                    host.append(job.refs[done])
-                    done += 1
-                    continue
-                asked = time.monotonic()
-                count = self._from_disk(job, done)
-                disk_s += time.monotonic() - asked
-                if count == 0:
-                    break
-                done += count
+            with closing(self._pieces(job)) as pieces:
+                for piece in pieces:
+                    total.host += piece.host
+                    total.disk += piece.disk
+                    total.host_s += piece.host_s
+                    total.disk_s += piece.disk_s
+                    if piece.done < piece.wanted:
+                        break
         except (TierError, OSError) as error:
-            log.warning("a load ended after %d of %d pages: %s", done, len(job.refs), error)
+            log.warning("a load ended after %d of %d pages: %s", total.done, len(job.refs), error)
         finally:
             for lease in filter(None, job.leases):
                 lease.release()
         ended = time.monotonic()
-        self._count(host, job.refs[:done], ended - began - disk_s, disk_s)
-        if done < len(job.refs):
-            self._metrics.count(loads_failed=1)
-        return Loaded(job.ticket, done, len(job.refs), len(host), done - len(host), ended - job.asked)
+        self._count(total, job.refs[: total.done], ended - began)
+        return Loaded(job.ticket, total.done, len(job.refs), len(total.host), total.disk, ended - job.asked)
+
+    def _pieces(self, job: LoadJob) -> Generator[_Piece, None, None]:
+        """The parts of a job in order, the next ones being loaded meanwhile. When this ends, no thread is at it."""
+        step = self._step
+        parts = iter([(start, min(start + step, len(job.refs))) for start in range(0, len(job.refs), step)])
+        under_way = deque[Future[_Piece]]()
+        try:
+            under_way.extend(self._workers.submit(self._load, job, *part) for part in islice(parts, self._threads))
+            while under_way:
+                yield under_way.popleft().result()
+                under_way.extend(self._workers.submit(self._load, job, *part) for part in islice(parts, 1))
+        finally:
+            if under_way:
+                job.cancelled.set()
+                wait(under_way)
+
+    def _load(self, job: LoadJob, start: int, end: int) -> _Piece:
+        """Pages [start, end) of a job, up to the first that can't be had."""
+        piece = _Piece(end - start, [])
+        while piece.done < piece.wanted and not job.cancelled.is_set():
+            at = start + piece.done
+            began = time.monotonic()
+            if self._from_host(job, at):
+                piece.host.append(job.refs[at])
+                piece.host_s += time.monotonic() - began
+                continue
+            count = self._from_disk(job, at, end)
+            piece.disk += count
+            piece.disk_s += time.monotonic() - began
+            if count == 0:
+                break
+        return piece
 
     def _from_host(self, job: LoadJob, i: int) -> bool:
         lease = job.leases[i] or self._pool.lease(job.refs[i].id, job.refs[i].tenant)
@@ -76,50 +141,49 @@ class Loader:
                 return False
         return True
 
-    def _from_disk(self, job: LoadJob, start: int) -> int:
-        """Load a run of pages that begins at `start`; returns how many leading ones are right.
+    def _from_disk(self, job: LoadJob, start: int, end: int) -> int:
+        """Load pages of [start, end) that the host pool lacks; returns how many leading ones are right.
 
         They are read straight to the device, whose memory is touched in any case: that of the pool may never have been,
-        and touching it takes longer than reading. The runs after this one begin to be read meanwhile.
+        and touching it takes longer than reading.
         """
         if self._disk is None:
             return 0
-        leases = self._disk_leases(job, start)
+        leases = self._disk_leases(self._disk, job, start, end)
         if not leases:
             return 0
         try:
-            self._disk.prefetch(leases)
-            run = leases[:_RUN]
             size = self._pool.page_bytes
-            buffers = [memory_at(at, size) for at in job.addresses[start : start + len(run)]]
-            return [*self._disk.read(run, buffers), False].index(False)
+            buffers = [memory_at(at, size) for at in job.addresses[start : start + len(leases)]]
+            return [*self._disk.read(leases, buffers), False].index(False)
         finally:
             for lease in leases:
                 lease.release()
 
-    def _disk_leases(self, job: LoadJob, start: int) -> list[DiskLease]:
-        """Of this run and those that are read ahead."""
+    def _disk_leases(self, disk: StorageTier, job: LoadJob, start: int, end: int) -> list[DiskLease]:
         leases: list[DiskLease] = []
-        now, end = self._clock(), start + _AHEAD * _RUN
+        now = self._clock()
         for ref, host in zip(job.refs[start:end], job.leases[start:end], strict=True):
-            lease = None if host or self._disk is None else self._disk.lease(ref.id, ref.tenant, now)
+            lease = None if host else disk.lease(ref.id, ref.tenant, now)
             if lease is None:
                 break
             leases.append(lease)
         return leases
 
-    def _count(self, host: Sequence[PageRef], loaded: Sequence[PageRef], host_s: float, disk_s: float) -> None:
-        size, disk = self._pool.page_bytes, len(loaded) - len(host)
-        host_tokens = _tokens(host)
+    def _count(self, total: _Piece, loaded: Sequence[PageRef], seconds: float) -> None:
+        """Seconds are those of the job: both tiers have their share of them, as their pieces took."""
+        size, host_tokens = self._pool.page_bytes, _tokens(total.host)
+        host_s = seconds * total.host_s / (total.host_s + total.disk_s or 1.0)
         self._metrics.count(
-            loaded_host=len(host),
+            loaded_host=len(total.host),
             loaded_host_tokens=host_tokens,
-            loaded_host_bytes=len(host) * size,
+            loaded_host_bytes=len(total.host) * size,
             loaded_host_s=host_s,
-            loaded_disk=disk,
+            loaded_disk=total.disk,
             loaded_disk_tokens=_tokens(loaded) - host_tokens,
-            loaded_disk_bytes=disk * size,
-            loaded_disk_s=disk_s,
+            loaded_disk_bytes=total.disk * size,
+            loaded_disk_s=seconds - host_s,
+            loads_failed=int(total.done < total.wanted),
         )
 
 
