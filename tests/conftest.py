@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
-from forebay.engine.threads import set_thread_defaults
+from forebay.engine.threads import THREAD_SETTINGS
 
-set_thread_defaults()
+# Not pinned as a worker is: processes that tests start would inherit the one core of the main thread.
+os.environ |= THREAD_SETTINGS | os.environ
 
 
 @pytest.fixture(scope="session")

@@ -27,7 +27,7 @@ def test_json_says_all_and_exits_0_where_a_model_can_be_served(run: Run) -> None
     findings = json.loads(outcome.out)
     assert outcome.code == 0
     assert findings["can_serve"] is True
-    assert findings["cpu"]["usable_cores"] >= 1
+    assert findings["cpu"]["usable_cores"] == findings["threads"]["number"] >= 1
     assert 0 < findings["memory"]["available"] <= findings["memory"]["total"]
     assert findings["limits"] == {"read_gbps": 30.0, "gemm_gflops": 200.0}
     assert findings["torch"]["version"]
@@ -38,6 +38,7 @@ def test_people_get_lines(run: Run) -> None:
     lines = run("doctor").out.splitlines()
     assert any(line.startswith("processor:") for line in lines)
     assert "memory read:  30 GB/s" in lines
+    assert any(line.startswith("threads:") and "thread" in line[14:] for line in lines)
 
 
 def test_missing_kernels_and_model_are_advice_and_no_failure(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

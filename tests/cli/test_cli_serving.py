@@ -122,17 +122,19 @@ def info(kernels: str) -> ModelInfo:
         weight_bytes=3 << 20,
         kv_bytes=10 * 4096 + 100,
         kernels=kernels,
+        threads="2 threads (as asked)",
     )
 
 
 def test_the_report_says_what_runs_and_how_to_try_it(config: ModelConfig) -> None:
-    options = WorkerOptions(model="tiny", threads=2)
+    options = WorkerOptions(model="tiny")
     report = start_report(info("native-avx2"), config, options, "http://127.0.0.1:8000", keys=0)
     for words in (
         "serves tiny",
         "1.2 million",
         "3 MiB",
-        "native-avx2, 2 threads",
+        "native-avx2\n",
+        "threads   2 threads (as asked)",
         "512 tokens",
         "no API key",
         "curl http://",

@@ -188,7 +188,7 @@ def engine(model: str = DEFAULT_MODEL, *, options: EngineBenchOptions = _ENGINE)
     """
     from forebay.engine.threads import set_thread_defaults
 
-    set_thread_defaults()
+    set_thread_defaults(options.threads)
     from forebay.cli.bench_engine import run
 
     return run(model, options)

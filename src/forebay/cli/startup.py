@@ -27,12 +27,12 @@ def start_report(
     access = f"{keys} API key{'s' * (keys != 1)}" if keys else "no API key needed"
     slow = "" if model.kernels != "torch" else "; slow: the native ones are not built, see forebay doctor"
     tokens = kv_tokens(model, config, options)
-    threads = f", {options.threads} threads" if options.threads else ""
     lines = (
         f"forebay {__version__} serves {model.name}",
         f"  model     {model.architecture}, {count(model.parameters)} parameters, {options.dtype}: "
         f"{binary_size(model.weight_bytes)} of weights",
-        f"  kernels   {model.kernels}{threads}{slow}",
+        f"  kernels   {model.kernels}{slow}",
+        *([f"  threads   {model.threads}"] if model.threads else []),
         f"  context   {model.max_model_len:,} tokens",
         f"  KV cache  {binary_size(model.kv_bytes)}: {tokens:,} tokens in pages of {PAGE_TOKENS}",
         *_tier_lines(model, options, tiers),

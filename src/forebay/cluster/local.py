@@ -15,10 +15,11 @@ from pathlib import Path
 import msgspec
 import zmq
 
+from forebay.core.cpus import read_cpus
 from forebay.core.errors import EngineUnavailableError
 from forebay.core.messages import FLUSHING, Progress
 from forebay.engine import WorkerOptions
-from forebay.engine.threads import THREAD_SETTINGS
+from forebay.engine.threads import plan_threads, thread_settings
 from forebay.router import Router, WorkerLink
 
 log = logging.getLogger(__name__)
@@ -75,7 +76,7 @@ async def _start(address: str, options: WorkerOptions) -> Process:
         stdin=asyncio.subprocess.PIPE,
         stdout=sys.stderr.fileno() if _has_fileno() else None,
         start_new_session=True,
-        env=THREAD_SETTINGS | os.environ,
+        env=os.environ | thread_settings(plan_threads(read_cpus(), options.threads), os.environ),
     )
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections.abc import Callable
 
 import psutil
 import torch
 
+from forebay.core.cpus import free_to_move, read_cpus
 from forebay.core.messages import ModelInfo
 from forebay.engine.constraints import Constraints, load_grammars
 from forebay.engine.engine import Engine
@@ -16,10 +18,10 @@ from forebay.engine.memory import context_limit, kv_pages
 from forebay.engine.moves import PageMoves
 from forebay.engine.options import Dtype, WorkerOptions
 from forebay.engine.runner import ModelRunner
+from forebay.engine.threads import in_force, plan_threads
 from forebay.engine.tiers import open_tiers
 from forebay.engine.work import ModelCost, Work
 from forebay.kernels import Kernels, load_kernels
-from forebay.kernels.cpu import cpu_info
 from forebay.kernels.known_limits import known_limits
 from forebay.kv import KvBook
 from forebay.kv.retention import RetentionPolicy
@@ -33,6 +35,7 @@ Report = Callable[[str, float], None]
 _DTYPES: dict[Dtype, torch.dtype] = {"bf16": torch.bfloat16, "fp32": torch.float32}
 
 
+@free_to_move()
 def build_engine(options: WorkerOptions, report: Report) -> Engine:
     """Everything from a model's name to an engine that can step.
 
@@ -41,7 +44,8 @@ def build_engine(options: WorkerOptions, report: Report) -> Engine:
     Raises:
         ModelNotFoundError, UnsupportedModelError, ConfigError: before memory is taken, wherever that can be known.
     """
-    torch.set_num_threads(options.threads or cpu_info().usable_cores)
+    threads = in_force(plan_threads(read_cpus(), options.threads), os.environ)
+    torch.set_num_threads(threads.threads)
     report("reading the model's description", 0.0)
     source = resolve(options.model)
     describe(source)
@@ -54,10 +58,10 @@ def build_engine(options: WorkerOptions, report: Report) -> Engine:
         lambda done: report("loading weights", done),
         quantize=options.quantize,
     )
-    return _assemble(options, source, kernels, model)
+    return _assemble(options, source, kernels, model, str(threads))
 
 
-def _assemble(options: WorkerOptions, source: ModelSource, kernels: Kernels, model: Model) -> Engine:
+def _assemble(options: WorkerOptions, source: ModelSource, kernels: Kernels, model: Model, threads: str) -> Engine:
     layout = model.layout(_DTYPES[options.kv_dtype or options.dtype])
     available = psutil.virtual_memory().available
     context = model.config.max_model_len
@@ -83,6 +87,7 @@ def _assemble(options: WorkerOptions, source: ModelSource, kernels: Kernels, mod
         kv_bytes=pages * layout.page_bytes,
         retention_classes=RetentionPolicy(options.retention_classes).classes,
         kernels=kernels.name,
+        threads=threads,
     )
     runner = ModelRunner(model, kernels, layout, pages)
     tiers = open_tiers(options, layout.page_bytes, available - pages * layout.page_bytes)

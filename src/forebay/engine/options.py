@@ -66,6 +66,6 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     disk_half_life_s: float = 3600.0
     """The same on disk."""
     threads: int | None = None
-    """Compute threads; by default the cores this process may use."""
+    """Compute threads; by default one for each core, or fewer under a quota (`threads.py`)."""
     kernels: Literal["auto", "native", "torch"] = "auto"
     """Which kernels to run: `auto` takes native ones where they can be built."""

@@ -16,6 +16,7 @@ from typing import NoReturn
 import msgspec
 import zmq
 
+from forebay.core.cpus import free_to_move
 from forebay.core.errors import ForebayError
 from forebay.core.messages import (
     FLUSHING,
@@ -122,7 +123,8 @@ def main() -> int:
     """Arguments: the address to connect to, and `WorkerOptions` as JSON."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s worker: %(message)s")
-    connection = Connection(sys.argv[1])
+    with free_to_move():
+        connection = Connection(sys.argv[1])
     try:
         options = msgspec.json.decode(sys.argv[2], type=WorkerOptions)
         engine = build_engine(options, lambda stage, share: connection.send(Progress(stage, share)))
