@@ -28,9 +28,9 @@ struct Attention {
     int64_t padded() const { return (dim + PANEL - 1) / PANEL * PANEL; }
 };
 
-// Queries [token, token + tokens) of the step, all of row `row`, for one KV head.
+// Queries [token, token + tokens) of the step, all of row `row`, for KV heads [group, group_end).
 struct Unit {
-    int64_t row, token, tokens, group;
+    int64_t row, token, tokens, group, group_end;
     int64_t position;           // of the first query
     int64_t first_block, end_block;
 };
@@ -46,17 +46,19 @@ struct State {
         : largest(memory + rows * padded), sum(largest + rows), values(memory) {}
 };
 
-// The pages of a block in K and V. The pages of a layer lie far apart in memory, where the processor's own prefetching
-// finds no pattern: while some keys are used, the next ones and their values are asked for.
+// The pages of a block in K and V, and the keys of the block that comes next. The pages of a layer lie far apart in
+// memory, where the processor's own prefetching finds no pattern: while keys are scored, their values are asked for,
+// and while values are gathered, the next block's keys, so that memory has something to do all the time.
 constexpr int64_t PAGES = BLOCK / PAGE;
-constexpr int64_t AHEAD = 4;
 template <class T>
 struct Pages {
-    const T* keys[PAGES + AHEAD];  // also those of the next block; after the last page, that one again
-    const T* values[PAGES + AHEAD];
+    const T* keys[PAGES];  // after the unit's last page, that one again
+    const T* values[PAGES];
+    const T* next[PAGES];
 };
 
-template <int MR, int NP, class T>
+// FRESH: the block is not in the cache yet.
+template <bool FRESH, int MR, int NP, class T>
 INLINE void score_pages(const float* q, int64_t dim, const T* const* pages, const T* const* values, float* scores) {
     vf sum[MR][NP][KEY_VECTORS] = {};
     for (int64_t d = 0; d < dim; d++)
@@ -65,8 +67,7 @@ INLINE void score_pages(const float* q, int64_t dim, const T* const* pages, cons
             const float* row = q + d;
             if (p > 0) forget(row);
             const T* at = pages[p] + d * PAGE;
-            __builtin_prefetch(pages[p + NP] + d * PAGE);
-            __builtin_prefetch(values[p] + d * PAGE);
+            if constexpr (FRESH) __builtin_prefetch(values[p] + d * PAGE);
             if constexpr (KEY_VECTORS == 1)
                 key[0] = load_natural(at);
             else
@@ -92,12 +93,13 @@ constexpr int pages_in_registers(int rows) {
 }
 
 // Scores of MR query rows [MR, dim] with the pages of a block → [MR, BLOCK].
-template <int MR, class T>
+template <bool FRESH, int MR, class T>
 void score(const float* q, int64_t dim, const Pages<T>& pages, int64_t count, float* scores) {
     constexpr int NP = pages_in_registers(MR);
     int64_t p = 0;
-    for (; p + NP <= count; p += NP) score_pages<MR, NP>(q, dim, pages.keys + p, pages.values + p, scores + p * PAGE);
-    for (; p < count; p++) score_pages<MR, 1>(q, dim, pages.keys + p, pages.values + p, scores + p * PAGE);
+    for (; p + NP <= count; p += NP)
+        score_pages<FRESH, MR, NP>(q, dim, pages.keys + p, pages.values + p, scores + p * PAGE);
+    for (; p < count; p++) score_pages<FRESH, MR, 1>(q, dim, pages.keys + p, pages.values + p, scores + p * PAGE);
 }
 
 // Turn one row's scores of keys [0, keys) into weights; only keys [low, high) are visible. Returns the largest score.
@@ -118,18 +120,26 @@ ONCE float weigh(float* scores, int64_t keys, int64_t low, int64_t high, float* 
     return largest;
 }
 
-// values += weights [MR, keys] · V, NP panels of 2W dimensions.
+// out = weights [MR, keys] · V, NP panels of 2W dimensions from `panel` on. `next` (or null): pages whose keys are asked
+// for meanwhile, as large a share of each as of V is read.
 template <int MR, int NP, class T>
 INLINE void gather_panels(
-    const float* weights, const T* const* pages, int64_t keys, int64_t dim, float* out, int64_t padded
+    const float* weights, const T* const* pages, const T* const* next, int64_t keys, int64_t dim, int64_t panel,
+    float* out, int64_t padded
 ) {
+    constexpr int64_t LINE = 64 / sizeof(T);
     Tile<MR, NP> tile = {};
-    for (int64_t p = 0; p * PAGE < keys; p++)
-        multiply(tile, weights + p * PAGE, BLOCK, pages[p], PANEL, dim, std::min<int64_t>(PAGE, keys - p * PAGE));
+    for (int64_t p = 0; p * PAGE < keys; p++) {
+        const T* ahead = next ? next[p] + panel * PANEL * PAGE : nullptr;
+        for (int64_t at = 0; ahead && at < NP * PANEL * PAGE; at += LINE) __builtin_prefetch(ahead + at);
+        const T* values = pages[p] + panel * PANEL;
+        multiply<false>(tile, weights + p * PAGE, BLOCK, values, PANEL, dim, std::min<int64_t>(PAGE, keys - p * PAGE));
+    }
     for (int m = 0; m < MR; m++)
         for (int p = 0; p < NP; p++) {
-            store(out + m * padded + p * PANEL, tile.sum[m][p][0]);
-            store(out + m * padded + p * PANEL + W, tile.sum[m][p][1]);
+            float* at = out + m * padded + (panel + p) * PANEL;
+            store(at, tile.sum[m][p][0]);
+            store(at + W, tile.sum[m][p][1]);
         }
 }
 
@@ -150,21 +160,15 @@ void gather_rest(const float* weights, const T* const* pages, int64_t keys, int6
 }
 
 template <int MR, class T>
-void gather(const float* weights, const T* const* pages, int64_t keys, int64_t dim, float* out, int64_t padded) {
+void gather(
+    const float* weights, const T* const* pages, const T* const* next, int64_t keys, int64_t dim, float* out,
+    int64_t padded
+) {
     constexpr int NP = panels_beside(MR);
-    int64_t panels = dim / PANEL, p = 0;
-    auto at = [&](int64_t panel, const T** moved) {
-        for (int64_t i = 0; i * PAGE < keys; i++) moved[i] = pages[i] + panel * PANEL;
-    };
-    const T* moved[BLOCK / PAGE];
-    for (; p + NP <= panels; p += NP) {
-        at(p, moved);
-        gather_panels<MR, NP>(weights, moved, keys, dim, out + p * PANEL, padded);
-    }
-    for (; p < panels; p++) {
-        at(p, moved);
-        gather_panels<MR, 1>(weights, moved, keys, dim, out + p * PANEL, padded);
-    }
+    int64_t panels = dim / PANEL, panel = 0;
+    for (; panel + NP <= panels; panel += NP)
+        gather_panels<MR, NP>(weights, pages, next, keys, dim, panel, out, padded);
+    for (; panel < panels; panel++) gather_panels<MR, 1>(weights, pages, next, keys, dim, panel, out, padded);
     if (panels * PANEL < dim)
         for (int m = 0; m < MR; m++) gather_rest(weights + m * BLOCK, pages, keys, dim, out + m * padded);
 }
@@ -180,12 +184,15 @@ void attend_rows(
     int64_t count = std::min<int64_t>(BLOCK, last + 1 - start);
     for (int m = 0; m < MR; m++) state.largest[row + m] = NOTHING;
     if (count <= 0 || first - job.window + 1 >= start + BLOCK) return;
-    score<MR>(q + row * dim, dim, pages, (count + PAGE - 1) / PAGE, scores);
+    bool fresh = row == 0;  // the rows after the first find the block in the cache
+    auto* scored = fresh ? score<true, MR, T> : score<false, MR, T>;
+    scored(q + row * dim, dim, pages, (count + PAGE - 1) / PAGE, scores);
     for (int m = 0; m < MR; m++) {
         int64_t position = unit.position + (row + m) / heads, high = position + 1 - start;
         state.largest[row + m] = weigh(scores + m * BLOCK, count, high - job.window, high, state.sum + row + m);
     }
-    gather<MR>(scores, pages.values, count, dim, state.values + row * padded, padded);
+    const T* const* next = fresh ? pages.next : nullptr;
+    gather<MR>(scores, pages.values, next, count, dim, state.values + row * padded, padded);
 }
 
 template <class T, int MR = GROUP>
@@ -197,19 +204,22 @@ INLINE void attend_group(
     if constexpr (MR > 1) attend_group<T, MR - 1>(count, job, unit, row, start, pages, q, scores, state);
 }
 
-// All query rows of a unit against one block.
+// All query rows of a unit and one of its KV heads against one block.
 template <class T>
 void attend_block(
-    const Attention<T>& job, const Unit& unit, int64_t block, const float* q, float* scores, State& state
+    const Attention<T>& job, const Unit& unit, int64_t group, int64_t block, const float* q, float* scores, State& state
 ) {
     Pages<T> pages;
     const int32_t* table = job.page_table + unit.row * job.table_stride;
     int64_t last = (unit.position + unit.tokens - 1) / PAGE;  // page that the unit's last query is in
-    int64_t within_page = unit.group * job.dim * PAGE;
-    for (int64_t p = 0; p < PAGES + AHEAD; p++) {
-        int64_t page = table[std::min(block * PAGES + p, last)] * job.page_stride + within_page;
-        pages.keys[p] = job.keys + page;
-        pages.values[p] = job.values + page;
+    int64_t head = job.dim * PAGE;  // values of a KV head in a page
+    bool last_head = group + 1 == unit.group_end;
+    for (int64_t p = 0; p < PAGES; p++) {
+        int64_t page = table[std::min(block * PAGES + p, last)] * job.page_stride;
+        pages.keys[p] = job.keys + page + group * head;
+        pages.values[p] = job.values + page + group * head;
+        int64_t next = last_head ? table[std::min((block + 1) * PAGES + p, last)] * job.page_stride : page;
+        pages.next[p] = job.keys + next + (last_head ? unit.group : group + 1) * head;
     }
     int64_t rows = unit.tokens * job.heads_of_group();
     for (int64_t row = 0; row < rows; row += GROUP)

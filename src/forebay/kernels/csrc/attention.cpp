@@ -14,7 +14,7 @@ constexpr int TILE_ROWS = 96;  // about this many query rows (tokens x heads of 
 constexpr int64_t SERIAL_WORK = 1 << 19;  // multiply-adds, some 20 us, below which starting threads costs too much
 
 // Add a block's state to what the blocks before it gave.
-ONCE void merge(State& all, const State& block, int64_t rows, int64_t padded) {
+ONCE void merge(const State& all, const State& block, int64_t rows, int64_t padded) {
     for (int64_t row = 0; row < rows; row++) {
         if (block.largest[row] == NOTHING) continue;
         float largest = std::max(all.largest[row], block.largest[row]);
@@ -28,27 +28,28 @@ ONCE void merge(State& all, const State& block, int64_t rows, int64_t padded) {
     }
 }
 
-void clear(State& state, int64_t rows, int64_t padded) {
+void clear(const State& state, int64_t rows, int64_t padded) {
     std::fill_n(state.largest, rows, NOTHING);
     std::fill_n(state.sum, rows, 0.0f);
     std::fill_n(state.values, rows * padded, 0.0f);
 }
 
-// The unit's query rows, scaled, [rows, dim].
+// The unit's query rows, scaled, [groups, rows, dim].
 template <class T>
 void collect_queries(const Attention<T>& job, const Unit& unit, float* q) {
     int64_t heads = job.heads_of_group(), dim = job.dim, stride = (job.query_heads + 2 * job.kv_heads) * dim;
-    for (int64_t t = 0; t < unit.tokens; t++) {
-        const float* from = job.qkv + (unit.token + t) * stride + unit.group * heads * dim;
-        for (int64_t i = 0; i < heads * dim; i++) q[t * heads * dim + i] = from[i] * job.scale;
-    }
+    for (int64_t group = unit.group; group < unit.group_end; group++)
+        for (int64_t t = 0; t < unit.tokens; t++, q += heads * dim) {
+            const float* from = job.qkv + (unit.token + t) * stride + group * heads * dim;
+            for (int64_t i = 0; i < heads * dim; i++) q[i] = from[i] * job.scale;
+        }
 }
 
 template <class T>
-void write_out(const Attention<T>& job, const Unit& unit, const State& state) {
+void write_out(const Attention<T>& job, const Unit& unit, int64_t group, const State& state) {
     int64_t heads = job.heads_of_group(), dim = job.dim, padded = job.padded();
     for (int64_t row = 0; row < unit.tokens * heads; row++) {
-        int64_t token = unit.token + row / heads, head = unit.group * heads + row % heads;
+        int64_t token = unit.token + row / heads, head = group * heads + row % heads;
         float* out = job.out + (token * job.query_heads + head) * dim;
         for (int64_t d = 0; d < padded; d += PANEL) {
             const float* at = state.values + row * padded + d;
@@ -70,8 +71,10 @@ std::vector<Unit> plan(const Attention<T>& job) {
             int64_t tokens = std::min(step, end - token), position = job.context[row] - (end - token);
             int64_t first = std::max<int64_t>(0, position - job.window + 1) / BLOCK;
             int64_t last = (position + tokens - 1) / BLOCK;
-            for (int64_t group = 0; group < job.kv_heads; group++)
-                units.push_back({row, token, tokens, group, position, first, last + 1});
+            // The KV heads of a page lie side by side: few queries take them all, which reads memory in longer runs.
+            int64_t groups = tokens * job.query_heads <= TILE_ROWS ? job.kv_heads : 1;
+            for (int64_t group = 0; group < job.kv_heads; group += groups)
+                units.push_back({row, token, tokens, group, group + groups, position, first, last + 1});
         }
     }
     return units;
@@ -84,17 +87,19 @@ void run_units(const Attention<T>& job, const std::vector<Unit>& units, int thre
 #pragma omp parallel for schedule(dynamic) num_threads(threads) if (threads > 1)
     for (int64_t i = (int64_t)units.size() - 1; i >= 0; i--) {
         const Unit& unit = units[i];
-        int64_t rows = unit.tokens * heads, state = State::floats(rows, padded);
-        float* memory = scratch(2 * state + rows * job.dim + GROUP * BLOCK);
-        State all(memory, rows, padded), block(memory + state, rows, padded);
-        float *q = memory + 2 * state, *scores = q + rows * job.dim;
+        int64_t rows = unit.tokens * heads, groups = unit.group_end - unit.group, floats = State::floats(rows, padded);
+        float* memory = scratch((groups + 1) * floats + groups * rows * job.dim + GROUP * BLOCK);
+        State block(memory + groups * floats, rows, padded);
+        auto all = [&](int64_t g) { return State(memory + g * floats, rows, padded); };
+        float *q = memory + (groups + 1) * floats, *scores = q + groups * rows * job.dim;
         collect_queries(job, unit, q);
-        clear(all, rows, padded);
-        for (int64_t b = unit.first_block; b < unit.end_block; b++) {
-            attend_block(job, unit, b, q, scores, block);
-            merge(all, block, rows, padded);
-        }
-        write_out(job, unit, all);
+        for (int64_t g = 0; g < groups; g++) clear(all(g), rows, padded);
+        for (int64_t b = unit.first_block; b < unit.end_block; b++)
+            for (int64_t g = 0; g < groups; g++) {
+                attend_block(job, unit, unit.group + g, b, q + g * rows * job.dim, scores, block);
+                merge(all(g), block, rows, padded);
+            }
+        for (int64_t g = 0; g < groups; g++) write_out(job, unit, unit.group + g, all(g));
     }
 }
 
@@ -110,26 +115,33 @@ void run_blocks(const Attention<T>& job, const std::vector<Unit>& units, int thr
     for (const Unit& unit : units)
         for (int64_t b = unit.first_block; b < unit.end_block; b++) {
             tasks.push_back({&unit, b, floats});
-            floats += State::floats(unit.tokens * heads, padded);
+            floats += (unit.group_end - unit.group) * State::floats(unit.tokens * heads, padded);
         }
     std::unique_ptr<float[]> states(new float[floats]);
+    auto of_block = [&](int64_t at, int64_t group, int64_t rows) {
+        return State(states.get() + at + group * State::floats(rows, padded), rows, padded);
+    };
 #pragma omp parallel for schedule(dynamic) num_threads(threads)
     for (int64_t i = 0; i < (int64_t)tasks.size(); i++) {
         const Unit& unit = *tasks[i].unit;
-        int64_t rows = unit.tokens * heads;
-        float *q = scratch(rows * job.dim + GROUP * BLOCK), *scores = q + rows * job.dim;
-        State state(states.get() + tasks[i].at, rows, padded);
+        int64_t rows = unit.tokens * heads, groups = unit.group_end - unit.group;
+        float *q = scratch(groups * rows * job.dim + GROUP * BLOCK), *scores = q + groups * rows * job.dim;
         collect_queries(job, unit, q);
-        attend_block(job, unit, tasks[i].block, q, scores, state);
+        for (int64_t g = 0; g < groups; g++) {
+            State state = of_block(tasks[i].at, g, rows);
+            attend_block(job, unit, unit.group + g, tasks[i].block, q + g * rows * job.dim, scores, state);
+        }
     }
     const Task* task = tasks.data();
     for (const Unit& unit : units) {
-        int64_t rows = unit.tokens * heads;
+        int64_t rows = unit.tokens * heads, blocks = unit.end_block - unit.first_block;
         State all(scratch(State::floats(rows, padded)), rows, padded);
-        clear(all, rows, padded);
-        for (int64_t b = unit.first_block; b < unit.end_block; b++, task++)
-            merge(all, State(states.get() + task->at, rows, padded), rows, padded);
-        write_out(job, unit, all);
+        for (int64_t g = 0; g < unit.group_end - unit.group; g++) {
+            clear(all, rows, padded);
+            for (int64_t b = 0; b < blocks; b++) merge(all, of_block(task[b].at, g, rows), rows, padded);
+            write_out(job, unit, unit.group + g, all);
+        }
+        task += blocks;
     }
 }
 
@@ -140,7 +152,7 @@ void attention(const Attention<T>& job, int threads) {
     for (const Unit& unit : units) {
         int64_t count = unit.end_block - unit.first_block;
         blocks += count;
-        work += unit.tokens * job.heads_of_group() * count * BLOCK * job.dim * 2;
+        work += unit.tokens * job.heads_of_group() * (unit.group_end - unit.group) * count * BLOCK * job.dim * 2;
     }
     if (work < SERIAL_WORK) threads = 1;
     if (threads > 1 && (int64_t)units.size() < 4 * threads && blocks > (int64_t)units.size())

@@ -14,7 +14,7 @@ void linear(const Linear<T>& job, int threads) {
     constexpr int64_t CACHE = 256 << 10;
     auto work = [&](int64_t row, int64_t row_end, int64_t panel, int64_t end) {
         int64_t step = panel_steps(row_end - row);
-        for (; panel < end; panel += step) pass_under(job, row, row_end, panel, std::min(panel + step, end));
+        for (; panel < end; panel += step) pass_under<true>(job, row, row_end, panel, std::min(panel + step, end));
     };
     spread(job.rows, job.outputs, job.inputs, CACHE, threads, work);
 }

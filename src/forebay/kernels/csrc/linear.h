@@ -52,41 +52,57 @@ INLINE void finish_tile(const Linear<T>& job, int64_t row, int64_t panel, const 
             finish(job, row + m, (panel + p) * PANEL, tile.sum[m][p][0], tile.sum[m][p][1]);
 }
 
-template <int MR, int NP, class T>
+template <bool AHEAD, int MR, int NP, class T>
 INLINE void tile_at(const Linear<T>& job, int64_t row, int64_t panel) {
     Tile<MR, NP> tile = {};
     int64_t panel_size = job.inputs * PANEL;
-    multiply(tile, job.x + row * job.inputs, job.inputs, job.panel(panel), panel_size, PANEL, job.inputs);
+    multiply<AHEAD>(tile, job.x + row * job.inputs, job.inputs, job.panel(panel), panel_size, PANEL, job.inputs);
     finish_tile(job, row, panel, tile);
 }
 
-template <int MR, class T>
+// FRESH: the panels come from memory and not from a cache. One and two rows only stream them, which the processor's own
+// prefetching does better; more rows compute long enough for its streams to break off.
+template <bool FRESH, int MR, class T>
 void rows_at(const Linear<T>& job, int64_t row, int64_t panel, int64_t end) {
     constexpr int NP = panels_beside(MR);
-    for (; panel + NP <= end; panel += NP) tile_at<MR, NP>(job, row, panel);
-    for (; panel < end; panel++) tile_at<MR, 1>(job, row, panel);
+    constexpr bool AHEAD = FRESH && MR > 2;
+    for (; panel + NP <= end; panel += NP) tile_at<AHEAD, MR, NP>(job, row, panel);
+    for (; panel < end; panel++) tile_at<AHEAD, MR, 1>(job, row, panel);
 }
 
-template <class T, int MR = ROWS>
-INLINE void rows_of(int count, const Linear<T>& job, int64_t row, int64_t panel, int64_t end) {
-    if (count == MR) return rows_at<MR>(job, row, panel, end);
-    if constexpr (MR > 1) rows_of<T, MR - 1>(count, job, row, panel, end);
+template <bool FRESH, class T, int MR = ROWS>
+INLINE void rows_of(int64_t count, const Linear<T>& job, int64_t row, int64_t panel, int64_t end) {
+    if (count == MR) return rows_at<FRESH, MR>(job, row, panel, end);
+    if constexpr (MR > 1) rows_of<FRESH, T, MR - 1>(count, job, row, panel, end);
 }
 
-// Groups of at most ROWS rows, and the panels that pass under all of them at a time.
-INLINE int64_t row_groups(int64_t rows) { return (rows + ROWS - 1) / ROWS; }
+// How many rows a register tile should take when `rows` are left: as even as can be, but no tile that has too few chains
+// of additions to hide their latency (four rows where 16 registers allow no second panel) if one row more avoids it.
+INLINE int64_t next_rows(int64_t rows) {
+    auto starved = [](int64_t count) { return count > 1 && 2 * count * panels_beside((int)count) < ENOUGH_CHAINS; };
+    if (rows <= ROWS) return rows;
+    int64_t tiles = (rows + ROWS - 1) / ROWS, even = (rows + tiles - 1) / tiles;
+    return even < ROWS && (starved(even) || starved(rows - even)) ? even + 1 : even;
+}
+
+// The panels that pass under all rows at a time.
 INLINE int64_t panel_steps(int64_t rows) {
-    int64_t groups = row_groups(rows);
-    return panels_beside((int)((rows + groups - 1) / groups));
+    int64_t step = 1;
+    for (int64_t left = rows, count; left > 0; left -= count) {
+        count = next_rows(left);
+        step = std::max<int64_t>(step, panels_beside((int)count));
+    }
+    return step;
 }
 
-// Rows [row, row_end) times panels [first, last).
-template <class T>
+// Rows [row, row_end) times panels [first, last). FRESH: as for `rows_at`, of the first rows.
+template <bool FRESH, class T>
 void pass_under(const Linear<T>& job, int64_t row, int64_t row_end, int64_t first, int64_t last) {
-    int64_t rows = row_end - row, groups = row_groups(rows);
-    for (int64_t group = 0; group < groups; group++) {
-        int64_t begin = row + rows * group / groups, end = row + rows * (group + 1) / groups;
-        rows_of<T>((int)(end - begin), job, begin, first, last);
+    int64_t count = next_rows(row_end - row);
+    rows_of<FRESH>(count, job, row, first, last);
+    while ((row += count) < row_end) {
+        count = next_rows(row_end - row);
+        rows_of<false>(count, job, row, first, last);
     }
 }
 

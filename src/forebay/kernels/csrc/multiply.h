@@ -9,6 +9,8 @@
 constexpr int PANEL = 2 * W;            // columns of a panel
 constexpr int ROWS = ACCUMULATORS / 2;  // most rows of a register tile
 
+constexpr int ENOUGH_CHAINS = 10;       // of additions: two start a cycle and take four, with a little slack
+
 // Panels that fit into the registers beside `rows` rows: enough chains to hide the latency of a multiply-add.
 constexpr int panels_beside(int rows) {
     int panels = ACCUMULATORS / (2 * rows);
@@ -24,8 +26,9 @@ struct Tile {
 // panels, and then have too few for the sums.
 INLINE void forget(const float*& p) { asm("" : "+r"(p)); }
 
-// tile += a[MR, k] · b[k, NP panels]. Rows of `a` lie `a_row` apart, panels of b `b_panel`, their rows `b_row`.
-template <int MR, int NP, class T>
+// tile += a[MR, k] · b[k, NP panels]. Rows of `a` lie `a_row` apart, panels of b `b_panel`, their rows `b_row`. With AHEAD
+// the NP panels after these are asked for meanwhile.
+template <bool AHEAD, int MR, int NP, class T>
 INLINE void multiply(
     Tile<MR, NP>& tile, const float* a, int64_t a_row, const T* b, int64_t b_panel, int64_t b_row, int64_t k
 ) {
@@ -37,6 +40,7 @@ INLINE void multiply(
             const float* row = a + i;
             if (p > 0) forget(row);
             load_pair(b + p * b_panel + i * b_row, first, second);
+            if constexpr (AHEAD) __builtin_prefetch(b + (NP + p) * b_panel + i * b_row, 0, 2);
 #pragma GCC unroll 12
             for (int m = 0; m < MR; m++) {
                 vf x = splat(row[m * a_row]);

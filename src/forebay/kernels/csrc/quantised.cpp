@@ -193,7 +193,7 @@ void linear(const Linear<float>& job, const Panels<Q>& panels, int threads) {
             int64_t last = std::min(panel + step, end);
             for (int64_t p = panel; p < last; p++) widen_panel(panels, p, memory + (p - panel) * size);
             widened.first = panel;
-            pass_under(widened, row, row_end, panel, last);
+            pass_under<false>(widened, row, row_end, panel, last);
         }
     };
     spread(job.rows, job.outputs, job.inputs, CACHE, threads, work);
