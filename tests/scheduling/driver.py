@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from forebay.core.request import FinishReason, GenerateRequest, Priority, SamplingParams
-from forebay.kv import PAGE_TOKENS, KvBook, pages_for
+from forebay.kv import PAGE_TOKENS, KvBook, ResumePolicy, WindowBook, pages_for
 from forebay.kv.moves import Below
 from forebay.scheduling import Row, Scheduler, SchedulerConfig, Sequence, SequenceUpdate, StepPlan, StepTimeModel
 
@@ -53,10 +53,20 @@ def alone(wanted: GenerateRequest, max_model_len: int) -> dict[int, tuple[list[i
 class Driver:
     """One scheduler, its book and a clock that moves by what each step costs."""
 
-    def __init__(self, pages: int = 2000, prefix_cache: bool = True, below: Below | None = None, **config: Any) -> None:
+    def __init__(
+        self,
+        pages: int = 2000,
+        prefix_cache: bool = True,
+        below: Below | None = None,
+        policy: ResumePolicy | None = None,
+        **config: Any,
+    ) -> None:
+        """`policy` makes it a model whose attention has a window."""
         config.setdefault("max_model_len", 16 * pages)
         self.config = SchedulerConfig(**config)
         self.book = KvBook(pages, prefix_cache)
+        if policy is not None:
+            self.book = WindowBook(pages, policy, self.config.max_chunk, prefix_cache)
         self.step_time = StepTimeModel(prior=SECONDS)
         self.scheduler = Scheduler(self.config, self.book, "model", self.step_time, below)
         self.now = 0.0
@@ -129,6 +139,9 @@ class Driver:
                 mark = zlib.crc32(tenant, mark)
             mark = zlib.crc32(sequence.token_at(i).to_bytes(4, "little"), mark)
             slot = sequence.pages.numbers[i // PAGE_TOKENS], i % PAGE_TOKENS
+            if self.book.policy is not None and i <= row.start - self.book.policy.window:
+                continue
+            assert slot[0] >= 0
             if i >= row.start:
                 assert slot not in written
                 written.add(slot)

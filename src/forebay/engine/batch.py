@@ -40,7 +40,10 @@ def _page_table(rows: Seq[Row], context: Ints) -> Ints:
     counts = -(-context // PAGE_TOKENS)
     table = np.zeros((len(rows), int(counts.max())), np.int32)
     for row, entry, count in zip(rows, table, counts.tolist(), strict=True):
-        entry[:count] = row.sequence.pages.numbers[:count]
+        pages = row.sequence.pages
+        entry[:count] = pages.numbers[:count]
+        # Out of the window: attention gives these no weight, but may read them, so what they name must hold numbers.
+        entry[: pages.start] = pages.numbers[pages.start]
     return table
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from forebay.kv import PAGE_TOKENS
 from forebay.scheduling.draft import Draft
 from forebay.scheduling.preemption import put_back, victims_for
+from forebay.scheduling.reach import Reach
 from forebay.scheduling.safety import may_begin
 from forebay.scheduling.sequence import Sequence
 from forebay.scheduling.state import State
@@ -28,23 +29,26 @@ def admit(state: State, draft: Draft, sequence: Sequence) -> bool:
     if not _has_room(state, sequence, slots) and not _make_room(state, draft, sequence, slots):
         return False
     state.queue.remove(sequence)
-    found = state.book.match_prefix(sequence.pages, sequence.all_ids)
-    if state.book.grow(sequence.pages, found, sequence.length) is None:
+    reach = None if state.book.policy is None or state.tiers is None else state.tiers.reach(sequence, 0)
+    found = state.book.match_prefix(sequence.pages, sequence.all_ids, None if reach is None else reach.tokens)
+    state.book.expect(sequence.pages, sequence.prompt_ids)
+    end = state.book.first_end(sequence.pages, sequence.length)
+    if state.book.grow(sequence.pages, found, end) is None:
         raise ValueError(f"no pages for sequence {sequence.request_id}, though there was room for it")
     sequence.computed = found
     state.run(sequence, slots)
-    if not _load(state, sequence, found // PAGE_TOKENS):
+    if not _load(state, sequence, found // PAGE_TOKENS, reach):
         count_cached(state, sequence)
     return True
 
 
-def _load(state: State, sequence: Sequence, start: int) -> bool:
+def _load(state: State, sequence: Sequence, start: int, reach: Reach | None) -> bool:
     if state.tiers is None:
         return False
-    reach = state.tiers.reach(sequence, start)
+    reach = reach or state.tiers.reach(sequence, start)
     state.tiers.used(sequence, reach.tokens)
     if reach.refs:
-        state.tiers.load(sequence, start, reach)
+        state.tiers.load(sequence, reach)
     else:
         state.tiers.unpark(sequence)
     return bool(reach.refs)
@@ -58,7 +62,7 @@ def _has_room(state: State, sequence: Sequence, slots: int) -> bool:
         spare = len(state.running) + sequence.choices + (_RESUME_MARGIN if sequence.output_ids else 0)
         if sequence.parked:
             spare = max(spare, int(_RESUME_SHARE * state.book.total))
-    if not state.book.fits(sequence.pages, sequence.all_ids, spare):
+    if not state.book.fits(sequence.pages, sequence.all_ids, spare, state.point(sequence)):
         return False
     return state.tiers is None or may_begin(state, sequence)
 
@@ -68,7 +72,7 @@ def _make_room(state: State, draft: Draft, sequence: Sequence, slots: int) -> bo
     if all(state.level(running, draft.now) <= level for running in state.running):
         return False
     # Held while victims are chosen: pages that it shares with a victim are not freed for it.
-    state.book.match_prefix(sequence.pages, sequence.all_ids)
+    state.book.match_prefix(sequence.pages, sequence.all_ids, state.point(sequence))
     victims = victims_for(state, draft, sequence, slots)
     state.book.release(sequence.pages)
     if victims is None or (state.tiers is not None and not may_begin(state, sequence, victims)):

@@ -16,11 +16,11 @@ def advance(state: State, row: Row, tokens: list[int], now: float) -> list[Seque
     sequence = row.sequence
     end = row.start + row.tokens
     sequence.advance(end, now)
-    before = sequence.pages.registered
-    if end // PAGE_TOKENS > before:
-        state.book.commit(sequence.pages, sequence.all_ids, end)
+    if end // PAGE_TOKENS > sequence.pages.registered:
+        stored = state.book.commit(sequence.pages, sequence.all_ids, end)
         if state.tiers is not None:
-            state.tiers.completed(sequence, before, sequence.pages.registered)
+            state.tiers.completed(sequence, stored)
+    state.book.slide(sequence.pages, end)
     if not row.decode:
         state.counters.prompt_computed += max(0, min(end, len(sequence.prompt_ids)) - row.start)
     if not tokens:

@@ -54,25 +54,26 @@ def _loss(state: State, victim: Sequence) -> Loss | None:
     return Loss.DRAFT if victim.priority is Priority.SPECULATIVE_DRAFT else None
 
 
-def grow_or_preempt(state: State, draft: Draft, sequence: Sequence) -> list[tuple[int, int]] | None:
-    """Room for a decode row, if need be by putting back running sequences of lower rank, or else the asker itself.
+def grow_or_preempt(state: State, draft: Draft, sequence: Sequence, end: int) -> list[tuple[int, int]] | None:
+    """Room for a row up to token `end`, if need be by putting back running sequences of lower rank, or else the asker
+    itself. Prefill chunks need it only where a sequence gives up pages as it gets on.
 
     Returns the copies to make; None when the asker was put back, or waits: because nobody can go without a loss, or
     because with one page less not all who run could come to their ends.
     """
     book = state.book
-    short = book.short(sequence.pages, sequence.computed, sequence.length)
+    short = book.short(sequence.pages, sequence.computed, end)
     if short <= 0 and not _may_take(state, sequence, short + book.available):
         sequence.starve(draft.now)
         return None
-    copies = book.grow(sequence.pages, sequence.computed, sequence.length)
+    copies = book.grow(sequence.pages, sequence.computed, end)
     if copies is not None:
         return copies
     rank = state.rank(sequence, draft.now)
     below = [other for other in _able(state) if state.rank(other, draft.now) > rank]
     victims = _choose(state, draft, below, short)
     if victims is not None and put_back(state, draft, victims, "growth"):
-        copies = book.grow(sequence.pages, sequence.computed, sequence.length)
+        copies = book.grow(sequence.pages, sequence.computed, end)
     elif _are_below(state, [sequence]) and put_back(state, draft, [sequence], "growth"):
         return None
     if copies is None:
@@ -100,9 +101,11 @@ def unblock(state: State, draft: Draft) -> None:
     unless it is alone, so some sequence always gets on to its end.
     """
     able = sorted(_able(state), key=lambda other: state.rank(other, draft.now))
-    waiting = [sequence for sequence in able if sequence.decoding and sequence.idle(draft.now) >= _STUCK_S]
+    sliding = state.book.policy is not None  # then prefill takes pages too
+    waiting = [other for other in able if (sliding or other.decoding) and other.idle(draft.now) >= _STUCK_S]
     for sequence in waiting:
-        short = state.book.short(sequence.pages, sequence.computed, sequence.length)
+        end = state.book.first_end(sequence.pages, sequence.length)
+        short = state.book.short(sequence.pages, sequence.computed, end)
         victims = _choose(state, draft, [other for other in able if other is not sequence], short)
         if victims and put_back(state, draft, victims, "growth"):
             return

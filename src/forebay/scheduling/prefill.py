@@ -6,6 +6,7 @@ from forebay.scheduling.admission import admit
 from forebay.scheduling.budget import ChunkBudget
 from forebay.scheduling.candidates import Candidates
 from forebay.scheduling.draft import Draft
+from forebay.scheduling.preemption import grow_or_preempt
 from forebay.scheduling.sequence import Sequence
 from forebay.scheduling.state import State
 
@@ -68,7 +69,7 @@ class PrefillStage:
         return self._budget.chunk(start, sequence.length - start, config.min_chunk if owed else config.max_chunk)
 
     def _chunk(self, sequence: Sequence, tokens: int) -> None:
-        if not tokens:
+        if not tokens or not self._may_compute(sequence, tokens):
             return
         page = self._state.book.next_page(sequence.pages, sequence.all_ids, sequence.computed + tokens)
         if page is not None:
@@ -76,6 +77,13 @@ class PrefillStage:
         level = self._state.level(sequence, self._draft.now)
         self._served.append((self._candidates.class_of(sequence), level, tokens))
         self._draft.add_chunk(sequence, tokens)
+
+    def _may_compute(self, sequence: Sequence, tokens: int) -> bool:
+        """Whether a chunk has its pages: always, but where attention has a window and they come as others go."""
+        if self._state.book.policy is None:
+            return True
+        end = sequence.computed + tokens
+        return grow_or_preempt(self._state, self._draft, sequence, end) is not None
 
     def _moved(self, sequence: Sequence, cached: int) -> bool:
         """Whether the prefix cache has changed so much that the sequence is of another class; it is asked again

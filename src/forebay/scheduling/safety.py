@@ -49,8 +49,8 @@ def may_begin(state: State, sequence: Sequence, gone: Collection[Sequence] = ())
     """
     if len(state.running) == len(gone):
         return True
-    held = state.book.held_prefix(sequence.pages, sequence.all_ids)
-    pages = pages_for(sequence.length) - len(held)
+    held = state.book.held_prefix(sequence.pages, sequence.all_ids, state.point(sequence))
+    pages = state.book.most_pages(sequence.length) - len(held)
     return _enough_below(state, pages) or _safe(state, {sequence: (pages, held)}, gone)
 
 
@@ -79,7 +79,8 @@ def _claim(state: State, sequence: Sequence, more: int, numbers: list[int]) -> _
     tokens = min(len(sequence.prompt_ids) + sequence.sampling.max_tokens, state.config.max_model_len)
     shared = len(sequence.prompt_ids) // PAGE_TOKENS
     most = shared + sequence.choices * (pages_for(tokens) - shared)
-    held = [*sequence.pages.numbers, *numbers]
+    most = min(most, sequence.choices * state.book.most_pages(tokens))
+    held = [*sequence.pages.held, *numbers]
     most = max(min(most, state.book.total), len(held) + more)
     return _Claim(held, more, most, kept=sequence.priority is not Priority.SPECULATIVE_DRAFT)
 

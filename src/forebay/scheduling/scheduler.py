@@ -6,7 +6,7 @@ from __future__ import annotations
 from forebay.core.errors import ConfigError, ContextLengthError, InvalidRequestError, OverloadedError
 from forebay.core.messages import WorkerStats
 from forebay.core.request import FinishReason, GenerateRequest
-from forebay.kv import KvBook, page_root, pages_for
+from forebay.kv import KvBook, page_root
 from forebay.kv.identity import PUBLIC
 from forebay.kv.moves import Below, PagePlan
 from forebay.kv.public import PublicPrefixes
@@ -39,10 +39,11 @@ class Scheduler:
         """`below` are the tiers below the device, which need `book`'s prefix cache; without them what is preempted is
         computed again. Raises ConfigError when `book` has no room for one sequence of `config.max_model_len` tokens.
         """
-        if pages_for(config.max_model_len) > book.total:
+        most = book.most_pages(config.max_model_len)
+        if most > book.total:
             raise ConfigError(
                 f"The KV memory holds {book.total} pages, but one sequence of {config.max_model_len} tokens takes "
-                f"{pages_for(config.max_model_len)}. Give more KV memory or a shorter context."
+                f"{most}. Give more KV memory or a shorter context."
             )
         tiers = Tiering(below, book, config.retention) if below is not None and book.prefix_cache else None
         self._state = State(config, book, tiers)
@@ -212,7 +213,7 @@ class Scheduler:
             decoding.sort(key=lambda sequence: state.rank(sequence, draft.now))
         for sequence in decoding:
             if sequence in state.running:
-                copies = grow_or_preempt(state, draft, sequence)
+                copies = grow_or_preempt(state, draft, sequence, sequence.length)
                 if copies is not None:
                     draft.add_decode(sequence, copies)
         return [sequence for sequence in in_progress if sequence in state.running]

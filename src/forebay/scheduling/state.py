@@ -64,6 +64,12 @@ class State:
         found = self.book.cached_tokens(sequence.pages, sequence.all_ids)
         return found if self.tiers is None else self.tiers.reach(sequence, found // PAGE_TOKENS).tokens
 
+    def point(self, sequence: Sequence) -> int | None:
+        """Where a waiting sequence of a model with a window goes on from, given all tiers; None: as the book finds."""
+        if self.book.policy is None or self.tiers is None:
+            return None
+        return self.tiers.reach(sequence, 0).tokens
+
     def run(self, sequence: Sequence, slots: int) -> None:
         """The sequence holds its pages from now on."""
         sequence.slots = slots
@@ -89,6 +95,8 @@ class State:
         """A live sequence ends, running or waiting; the request's id is free again once all its choices have ended."""
         sequence.finish_reason = reason
         if sequence in self.running:
+            if self.tiers is not None:
+                self.tiers.completed(sequence, self.book.ending(sequence.pages))
             self.stop(sequence)
         else:
             self.queue.remove(sequence)

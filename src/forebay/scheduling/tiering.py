@@ -6,38 +6,22 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import islice
 
 from forebay.core.messages import TierStats
-from forebay.kv import PAGE_TOKENS, KvBook, page_id
-from forebay.kv.identity import PUBLIC
+from forebay.kv import PAGE_TOKENS, KvBook
 from forebay.kv.moves import Below, Load, PagePlan, Save
-from forebay.kv.retention import NONE
 from forebay.kv.tiers import PageRef, Where
+from forebay.scheduling.reach import PageNames, Reach
 from forebay.scheduling.sequence import Sequence
 
-_LOOK_AHEAD = 64
-"""Pages that are hashed and looked up at a time."""
 _WRITES_SHARE = 4
 """Background copies read at most one in so many device pages at the same time."""
 _WRITES_MOST = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
-    """What the tiers below hold of a sequence, from its first page that is not on the device on."""
-
-    refs: list[PageRef]
-    places: list[Where]
-    tokens: int
-    """Leading tokens of the sequence that are there once all of it is loaded."""
-
-
-@dataclass(frozen=True, slots=True)
 class _Loading:
     sequence: Sequence
-    start: int
-    """The page from which on it is loaded."""
     reach: Reach
     numbers: list[int]
 
@@ -75,7 +59,9 @@ class Tiering:
         self.loading: set[bytes] = set()
         """Ids of pages on their way up."""
         self._book = book
-        self._retention = retention
+        self._names = PageNames(below, book, retention)
+        self._unlucky: set[Sequence] = set()
+        """Whose load came back short of a unit that can't do without: they are not loaded again."""
         self._plan = PagePlan()
         self._fresh: OrderedDict[bytes, PageRef] = OrderedDict()
         self._writing: dict[bytes, int] = {}
@@ -108,10 +94,10 @@ class Tiering:
         taken, self._plan = self._plan, PagePlan()
         return taken
 
-    def completed(self, sequence: Sequence, first: int, last: int) -> None:
-        """Pages [first, last) of the sequence are full and registered: they are to be written through."""
-        for i in range(first, last):
-            ref = self._ref(sequence, i)
+    def completed(self, sequence: Sequence, pages: Iterable[int]) -> None:
+        """These pages of the sequence are registered and worth storing: they are to be written through."""
+        for i in pages:
+            ref = self._names.ref(sequence, i)
             self._fresh.setdefault(ref.id, ref)
         while len(self._fresh) > self._book.total:
             self._fresh.popitem(last=False)
@@ -126,12 +112,12 @@ class Tiering:
 
     def _lacking(self, sequence: Sequence) -> list[Save]:
         """Its pages that are in no tier below, whether they are on their way or not."""
-        pages, ids = sequence.pages, sequence.pages.ids[: sequence.pages.registered]
-        missing = self.below.missing(ids, sequence.tenant)
-        saves = [Save(self._ref(sequence, at), pages.numbers[at]) for at in missing]
-        tail = self._tail(sequence, sequence.computed)
-        if tail is not None and len(ids) == sequence.computed // PAGE_TOKENS:
-            saves.append(Save(tail, pages.numbers[len(ids)]))
+        pages, full = sequence.pages, sequence.pages.registered
+        missing = [pages.start + i for i in self.below.missing(pages.ids[pages.start : full], sequence.tenant)]
+        saves = [Save(self._names.ref(sequence, at), pages.numbers[at]) for at in missing]
+        tail = self._names.tail(sequence, sequence.computed)
+        if tail is not None and full == sequence.computed // PAGE_TOKENS:
+            saves.append(Save(tail, pages.numbers[full]))
         return saves
 
     def _not_under_way(self, saves: list[Save]) -> list[Save]:
@@ -177,9 +163,9 @@ class Tiering:
         return self.moving or self.below.cascade()
 
     def _ids(self, sequence: Sequence) -> list[bytes]:
-        """The ids under which all that it has computed is kept."""
-        ids = sequence.pages.ids[: sequence.pages.registered]
-        tail = self._tail(sequence, sequence.computed)
+        """The ids under which all that it needs of what it has computed is kept."""
+        ids = sequence.pages.ids[sequence.pages.start : sequence.pages.registered]
+        tail = self._names.tail(sequence, sequence.computed)
         return ids if tail is None else [*ids, tail.id]
 
     def unpark(self, sequence: Sequence) -> None:
@@ -187,42 +173,26 @@ class Tiering:
         if sequence.parked:
             self.below.unpin(sequence.parked)
         sequence.parked, sequence.parked_tokens = [], 0
+        self._unlucky.discard(sequence)
 
     def reach(self, sequence: Sequence, start: int) -> Reach:
         """What can be loaded for a waiting sequence of which the first `start` pages are on the device."""
-        refs: list[PageRef] = []
-        places: list[Where] = []
-        if not (self._book.prefix_cache and sequence.pages.reuse):
-            return Reach(refs, places, start * PAGE_TOKENS)
-        limit = (sequence.length - 1) // PAGE_TOKENS
-        for first in range(start, limit, _LOOK_AHEAD):
-            ahead = [self._ref(sequence, i) for i in range(first, min(limit, first + _LOOK_AHEAD))]
-            found = self.below.lookup([ref.id for ref in ahead], sequence.tenant)
-            refs += ahead[: found.pages]
-            places += found.places
-            if found.pages < len(ahead):
-                break
-        tokens = (start + len(refs)) * PAGE_TOKENS
-        tail = self._tail(sequence, sequence.parked_tokens)
-        if tail is not None and tokens == sequence.parked_tokens // PAGE_TOKENS * PAGE_TOKENS:
-            found = self.below.lookup([tail.id], sequence.tenant)
-            if found.pages:
-                return Reach([*refs, tail], [*places, *found.places], sequence.parked_tokens)
-        return Reach(refs, places, tokens)
+        return self._names.reach(sequence, start, device_only=sequence in self._unlucky)
 
     def used(self, sequence: Sequence, tokens: int) -> None:
         """A sequence begins to run with so many of its leading tokens found; of a new one, the rest was missed."""
         if sequence.first_scheduled is None:
             self.below.missed((sequence.length - 1) // PAGE_TOKENS - tokens // PAGE_TOKENS)
-        self.below.used(sequence.pages.ids[: tokens // PAGE_TOKENS], self._class(sequence))
+        ids = sequence.pages.ids[sequence.pages.start : tokens // PAGE_TOKENS]
+        self.below.used(ids, self._names.retention(sequence))
 
-    def load(self, sequence: Sequence, start: int, reach: Reach) -> None:
-        """Plan the load into the sequence's pages from `start` on; until it has landed the sequence takes no step."""
-        numbers = sequence.pages.numbers[start : start + len(reach.refs)]
+    def load(self, sequence: Sequence, reach: Reach) -> None:
+        """Plan the load into the sequence's pages; until it has landed the sequence takes no step."""
+        numbers = [sequence.pages.numbers[i] for i in reach.at]
         self._tickets += 1
         sequence.loading = self._tickets
         self._book.begin_moves(numbers)
-        self._loads[self._tickets] = _Loading(sequence, start, reach, numbers)
+        self._loads[self._tickets] = _Loading(sequence, reach, numbers)
         self.loading.update(ref.id for ref in reach.refs)
         self._plan.loads.append(Load(self._tickets, reach.refs, numbers))
 
@@ -246,17 +216,27 @@ class Tiering:
         self._book.end_moves([self._writing.pop(page)])
 
     def _arrive(self, sequence: Sequence, load: _Loading, good: int) -> None:
-        whole = good == len(load.reach.refs)
+        reach = load.reach
         sequence.loading = None
-        sequence.computed = load.reach.tokens if whole else (load.start + good) * PAGE_TOKENS
-        places = load.reach.places[:good]
-        arrived = sequence.computed - load.start * PAGE_TOKENS
+        if good < len(reach.refs) and self._book.policy is not None:
+            self._begin_anew(sequence)
+            return
+        sequence.computed = reach.tokens if good == len(reach.refs) else reach.device + good * PAGE_TOKENS
+        places = reach.places[:good]
+        arrived = sequence.computed - reach.device
         sequence.loaded_disk = min(places.count(Where.DISK) * PAGE_TOKENS, arrived)
         sequence.loaded_host = arrived - sequence.loaded_disk
         self._book.commit(sequence.pages, sequence.all_ids, sequence.computed)
-        for ref, place in zip(load.reach.refs, places, strict=False):
+        for ref, place in zip(reach.refs, places, strict=False):
             if place is Where.DISK and ref.end % PAGE_TOKENS == 0:
                 self._fresh.setdefault(ref.id, ref)  # so that the host pool has it next time
+
+    def _begin_anew(self, sequence: Sequence) -> None:
+        """A unit that lacks a page is of no use: go on from what the device has, if anything, and compute the rest."""
+        self._unlucky.add(sequence)
+        sequence.loaded_disk = sequence.loaded_host = 0
+        self._book.release(sequence.pages)
+        sequence.computed = self._book.match_prefix(sequence.pages, sequence.all_ids)
 
     def _next_writes(self) -> Iterator[Save]:
         most = max(1, min(_WRITES_MOST, self._book.total // _WRITES_SHARE))
@@ -272,25 +252,3 @@ class Tiering:
     def _in_host(self, ref: PageRef) -> bool:
         places = self.below.lookup([ref.id], ref.tenant).places
         return bool(places) and places[0] is not Where.DISK
-
-    def _ref(self, sequence: Sequence, i: int) -> PageRef:
-        pages = sequence.pages
-        page = pages.id_at(i, sequence.all_ids)
-        tenant = PUBLIC if i < pages.public else sequence.tenant
-        return PageRef(page, pages.parent(i), tenant, self._class(sequence), (i + 1) * PAGE_TOKENS)
-
-    def _tail(self, sequence: Sequence, tokens: int) -> PageRef | None:
-        """The partly filled page at the end of the first `tokens` tokens, if there is one. Nobody else can use it: it
-        goes to disk only when the host pool is full."""
-        full, rest = divmod(tokens, PAGE_TOKENS)
-        if not rest:
-            return None
-        pages = sequence.pages
-        if full:
-            pages.id_at(full - 1, sequence.all_ids)
-        tenant = PUBLIC if full < pages.public else sequence.tenant
-        ids = list(islice(sequence.all_ids, full * PAGE_TOKENS, tokens))
-        return PageRef(page_id(pages.seed(full), ids), pages.parent(full), tenant, NONE, tokens)
-
-    def _class(self, sequence: Sequence) -> str:
-        return sequence.request.retention or self._retention
