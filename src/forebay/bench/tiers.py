@@ -5,8 +5,7 @@ Limits stand beside the figures: the machine's memcpy, what reading the same fil
 
 from __future__ import annotations
 
-import ctypes
-import os
+import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -16,16 +15,17 @@ from typing import Any
 import numpy as np
 
 from forebay.bench.agents import ask, wait
+from forebay.bench.raw_speed import memcpy_gbps, raw_reads_gbps
 from forebay.core.messages import TierStats
 from forebay.core.request import GenerateRequest, Priority, SamplingParams
 from forebay.engine import WorkerOptions
 from forebay.engine.build import build_engine
 from forebay.engine.engine import Engine
+from forebay.fabric.extents import EXTENTS
 
 Report = Callable[[str, float], None]
 
 _ASKER_TOKENS = 64
-_READ = 8 << 20
 
 
 @dataclass(slots=True)
@@ -84,47 +84,69 @@ def _preempt(engine: Engine, ids: list[int], rounds: int, report: Report) -> _Pr
     return found
 
 
-def measure_restore(options: WorkerOptions, tokens: int, report: Report) -> dict[str, Any]:
+def measure_restore(options: WorkerOptions, tokens: int, rounds: int, report: Report) -> dict[str, Any]:
     """Speed of loading `tokens` cached tokens from the host pool, and from disk with the system's page cache dropped.
+
+    A load is timed from the step loop's asking to its end, with every page checked. Each round has the limit measured
+    beside it, and the shares are medians over the rounds, with their range. From the host pool the limit is a memcpy
+    of as many bytes on one thread, both sides touched before. A load from disk is the first one of an engine that has
+    just been made, so the device memory is touched for the first time in it; its limit is the fastest way to read the
+    same files into memory that is warm: buffered, direct, or four direct reads at a time (`raw_reads_gbps`).
 
     `options` must name a cache directory. Raises ForebayError or ValueError when that does not fit the model.
     """
     engine = build_engine(options, report)
     ids = _tokens(engine, tokens, 5)
+    host, disk = _Shares([], []), _Shares([], [])
     try:
         report("computing", 0.0)
         computed = ask(engine, "computed", ids, 1)[0].ttft_s
         _settle(engine)
-        host = max(_restore(engine, f"host-{i}", ids, report) for i in range(3))
         size = tokens // 16 * _tiers(engine).page_bytes
+        for i in range(rounds):
+            host.limits.append(memcpy_gbps(size))
+            host.rates.append(_restore(engine, f"host-{i}", ids, report))
     finally:
         engine.close()
-    disk, raw = 0.0, 0.0
-    for i in range(2):
-        raw = max(raw, _raw_read(Path(options.cache_dir or ""), size))
+    raw: list[dict[str, float]] = []
+    for i in range(rounds):
+        raw.append(raw_reads_gbps(sorted((Path(options.cache_dir or "") / EXTENTS).iterdir()), size))
+        disk.limits.append(max(raw[-1].values()))
         engine = build_engine(options, report)
         try:
-            disk = max(disk, _restore(engine, f"disk-{i}", ids, report))
+            disk.rates.append(_restore(engine, f"disk-{i}", ids, report))
         finally:
             engine.close()
-    copy = memcpy_gbps(size)
     return {
-        "host": {
-            "gbps": round(host, 2),
-            "of_memcpy": round(host / copy, 3),
-            "times_recompute": round(computed / (size / host / 1e9), 1),
-        },
-        "disk": {
-            "gbps": round(disk, 2),
-            "of_raw_read": round(disk / raw, 3),
-            "times_recompute": round(computed / (size / disk / 1e9), 1),
-        },
-        "memcpy_gbps": round(copy, 2),
-        "raw_read_gbps": round(raw, 2),
+        "host": host.figures("of_memcpy", computed, size),
+        "disk": disk.figures("of_raw_read", computed, size),
+        "memcpy_gbps": round(statistics.median(host.limits), 2),
+        "raw_read_gbps": round(statistics.median(disk.limits), 2),
+        "raw_reads_gbps": {way: round(statistics.median(found[way] for found in raw), 2) for way in raw[0]},
         "recompute_s": round(computed, 2),
         "tokens": tokens,
         "bytes": size,
+        "rounds": rounds,
     }
+
+
+@dataclass(slots=True)
+class _Shares:
+    """GB/s of loads, and of what limits them, by round."""
+
+    rates: list[float]
+    limits: list[float]
+
+    def figures(self, name: str, recompute_s: float, size: int) -> dict[str, Any]:
+        """Medians over the rounds; the share of the limit is called `name`."""
+        shares = [rate / limit for rate, limit in zip(self.rates, self.limits, strict=True)]
+        rate = statistics.median(self.rates)
+        return {
+            "gbps": round(rate, 2),
+            name: round(statistics.median(shares), 3),
+            f"{name}_range": [round(min(shares), 3), round(max(shares), 3)],
+            "times_recompute": round(recompute_s / (size / rate / 1e9), 1),
+        }
 
 
 def _restore(engine: Engine, name: str, ids: list[int], report: Report) -> float:
@@ -136,41 +158,6 @@ def _restore(engine: Engine, name: str, ids: list[int], report: Report) -> float
     if moves is None or turn.cached < len(ids) - 17:
         raise ValueError(f"only {turn.cached} of {len(ids)} tokens were restored")
     return turn.cached // 16 * _tiers(engine).page_bytes / moves.times.loads[-1] / 1e9
-
-
-def memcpy_gbps(size: int) -> float:
-    """The machine's copying speed for `size` bytes on one thread, best of five; bytes copied, not moved both ways."""
-    source, target = np.ones(size, np.uint8), np.ones(size, np.uint8)
-    best = 0.0
-    for _ in range(5):
-        began = time.perf_counter()
-        ctypes.memmove(target.ctypes.data, source.ctypes.data, size)
-        best = max(best, size / (time.perf_counter() - began) / 1e9)
-    return best
-
-
-def _raw_read(folder: Path, size: int) -> float:
-    """GB/s of reading up to `size` bytes of the store's files in order, none of them in memory before or after."""
-    extents = sorted((folder / "extents").iterdir())
-    _drop(extents)
-    buffer, left, began = bytearray(_READ), size, time.perf_counter()
-    for extent in extents:
-        with extent.open("rb", buffering=0) as file:
-            while left > 0 and (count := file.readinto(buffer)):
-                left -= count
-    seconds = time.perf_counter() - began
-    _drop(extents)
-    return (size - max(left, 0)) / seconds / 1e9
-
-
-def _drop(files: Sequence[Path]) -> None:
-    for path in files:
-        fd = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(fd)
-            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
-        finally:
-            os.close(fd)
 
 
 def _settle(engine: Engine) -> None:

@@ -68,7 +68,9 @@ def preempt(
     return _say(figures, lines, as_json=options.json)
 
 
-def restore(model: str = DEFAULT_MODEL, *, tokens: Positive = 8000, options: MoveBenchOptions = _MOVE) -> int:
+def restore(
+    model: str = DEFAULT_MODEL, *, tokens: Positive = 8000, rounds: Positive = 5, options: MoveBenchOptions = _MOVE
+) -> int:
     """Measure how fast cached tokens come back from the host pool and from disk.
 
     Parameters
@@ -77,18 +79,22 @@ def restore(model: str = DEFAULT_MODEL, *, tokens: Positive = 8000, options: Mov
         As for forebay serve.
     tokens
         Length of the cached prompt.
+    rounds
+        Loads from each tier, each beside what the machine itself can do; medians are reported.
     """
     from forebay.bench.tiers import measure_restore
 
     with _folder() as folder, console.stages("starting the engine") as report:
         base = _options(model, options, folder=folder, target_itl_s=60.0)
-        figures = _measured(lambda: measure_restore(base, tokens, report))
+        figures = _measured(lambda: measure_restore(base, tokens, rounds, report))
     host, disk = figures["host"], figures["disk"]
     times = "times as fast as computing"
     lines = [
         f"Restoring {tokens:,} tokens ({console.binary_size(figures['bytes'])}):",
-        f"  host  {host['gbps']} GB/s, {host['of_memcpy']:.0%} of memcpy, {host['times_recompute']} {times}",
-        f"  disk  {disk['gbps']} GB/s, {disk['of_raw_read']:.0%} of reading, {disk['times_recompute']} {times}",
+        f"  host  {host['gbps']} GB/s, {host['of_memcpy']:.0%} of memcpy{_range(host['of_memcpy_range'])}, "
+        f"{host['times_recompute']} {times}",
+        f"  disk  {disk['gbps']} GB/s, {disk['of_raw_read']:.0%} of reading{_range(disk['of_raw_read_range'])}, "
+        f"{disk['times_recompute']} {times}",
     ]
     return _say(figures, lines, as_json=options.json)
 
@@ -97,7 +103,7 @@ def write_through(
     model: str = DEFAULT_MODEL,
     *,
     rows: Positive = 8,
-    tokens: Positive = 96,
+    tokens: Positive = 130,
     rounds: Positive = 9,
     options: MoveBenchOptions = _MOVE,
 ) -> int:
@@ -112,17 +118,19 @@ def write_through(
     tokens
         Tokens of each answer.
     rounds
-        Times that all are made, in turn with and without tiers; medians are reported.
+        Times that all are made; with and without tiers take turns every 16 tokens, and the median of pairs is reported.
     """
     from forebay.bench.write_through import measure_write_through
 
     with _folder() as folder, console.stages("starting the engine") as report:
         base = _options(model, options, folder=folder, target_itl_s=60.0)
         figures = _measured(lambda: measure_write_through(base, rows, tokens, rounds, report))
+    low, high = figures["cost_range"]
     lines = [
         f"Decode of {rows} sequences: {figures['decode_tokens_per_s']} tokens/s with write-through, "
-        f"{figures['decode_tokens_per_s_without']} without: it costs {figures['cost']:.1%} "
-        f"(the rounds' middle half lies {figures['spread']:.1%} apart).",
+        f"{figures['decode_tokens_per_s_without']} without. It costs {figures['cost']:.1%}, median of "
+        f"{figures['pairs']} pairs (from {low:.1%} to {high:.1%} with 95 % confidence; their middle half lies "
+        f"{figures['spread']:.1%} apart).",
         f"{figures['pages_written']} pages were copied to the host pool, {figures['pages_to_disk']} to disk.",
     ]
     return _say(figures, lines, as_json=options.json)
@@ -193,6 +201,10 @@ def trace_replay(
         for at in (figures, *figures["curve"])
     ]
     return _say(figures, lines, as_json=json)
+
+
+def _range(shares: list[float]) -> str:
+    return f" (from {shares[0]:.0%} to {shares[1]:.0%} over the rounds)"
 
 
 def _model(model: str, folder: str, tokens: int) -> str:
