@@ -19,6 +19,7 @@ import uvicorn
 
 from forebay.api import ApiConfig
 from forebay.cli import console
+from forebay.cli.cache_options import CacheOptions, HostPool
 from forebay.cli.http_server import api_config
 from forebay.cli.options import EngineOptions, SchedulingOptions
 from forebay.cli.serve import HttpOptions
@@ -28,6 +29,7 @@ from forebay.cli.worker import worker_options
 from forebay.cluster import WorkerOptions
 from forebay.core.errors import ConfigError
 from forebay.core.messages import ModelInfo, TierStats
+from forebay.engine.options import spare_memory
 from forebay.models import ModelConfig, ModelSource, describe, resolve
 
 Run = Callable[..., Any]
@@ -106,6 +108,14 @@ def test_options_reach_the_parts() -> None:
     assert (made.max_running, made.max_waiting, made.prefix_cache) == (2, 3, False)
 
 
+def test_low_memory_sets_what_was_not_chosen() -> None:
+    made = worker_options(SOURCE, "x", EngineOptions(low_memory=True), SchedulingOptions(), CacheOptions())
+    assert (made.quantize, made.host_pool, made.max_step_tokens, made.low_memory) == ("int4", 64 << 20, 512, True)
+    chosen = CacheOptions(host_pool=HostPool(7))
+    made = worker_options(SOURCE, "x", EngineOptions(low_memory=True, quantize="int8"), SchedulingOptions(), chosen)
+    assert (made.quantize, made.host_pool) == ("int8", 7)
+
+
 @pytest.fixture
 def config(tiny_llama: Path) -> ModelConfig:
     return describe(resolve(str(tiny_llama)))
@@ -141,6 +151,9 @@ def test_the_report_says_what_runs_and_how_to_try_it(config: ModelConfig) -> Non
     ):
         assert words in report
     assert "slow" not in report
+    assert "memory  " not in report
+    low = start_report(info("torch"), config, spare_memory(options), "http://127.0.0.1:8000", keys=0)
+    assert "memory    low: --quantize int4, at most 512 prompt tokens in a step" in low
     with_keys = start_report(info("torch"), config, options, "http://127.0.0.1:8000", keys=2)
     assert "2 API keys" in with_keys
     assert "forebay doctor" in with_keys

@@ -23,6 +23,7 @@ from forebay.cli.startup import local_url, start_report
 from forebay.cli.worker import worker_options
 from forebay.cluster import WorkerOptions, local_worker
 from forebay.core.errors import ConfigError, EngineUnavailableError
+from forebay.core.heap import trim_heap
 from forebay.models import ModelSource, describe, resolve
 from forebay.router import Router
 
@@ -141,6 +142,7 @@ async def _serve(
             console.notice(
                 start_report(router.model, config, options, url, keys=prepared.keys, tiers=router.stats.tiers)
             )
+            trim_heap()
             watching = tasks.create_task(_end_with_engine(router, server, stop))
             await server.serve([sock])
             watching.cancel()

@@ -33,6 +33,7 @@ def start_report(
         f"{binary_size(model.weight_bytes)} of weights",
         f"  kernels   {model.kernels}{slow}",
         *([f"  threads   {model.threads}"] if model.threads else []),
+        *([f"  memory    low: {_low_memory(options)}"] if options.low_memory else []),
         f"  context   {model.max_model_len:,} tokens",
         f"  KV cache  {binary_size(model.kv_bytes)}: {tokens:,} tokens in pages of {PAGE_TOKENS}",
         *_tier_lines(model, options, tiers),
@@ -41,6 +42,11 @@ def start_report(
         _example(model.name, url, with_key=keys > 0),
     )
     return "\n".join(lines)
+
+
+def _low_memory(options: WorkerOptions) -> str:
+    """What --low-memory has set beside KV cache and host pool, which have lines of their own."""
+    return f"--quantize {options.quantize}, at most {options.max_step_tokens} prompt tokens in a step"
 
 
 def _tier_lines(model: ModelInfo, options: WorkerOptions, tiers: TierStats | None) -> list[str]:

@@ -8,6 +8,7 @@ from forebay.cli.cache_options import CacheOptions, HostPool, parse_quotas
 from forebay.cli.options import EngineOptions, SchedulingOptions, UsageError
 from forebay.cluster import WorkerOptions
 from forebay.core.location import cache_folder
+from forebay.engine.options import spare_memory
 from forebay.kv.retention import RetentionPolicy, parse_class
 from forebay.models import ModelSource
 
@@ -23,7 +24,7 @@ def worker_options(
 
     Without `cache` there is no tier below the device. Raises UsageError for an unknown retention class.
     """
-    return WorkerOptions(
+    made = WorkerOptions(
         **({} if cache is None else _cache_options(cache)),
         model=str(source.path),
         served_name=name,
@@ -39,6 +40,7 @@ def worker_options(
         max_waiting=scheduling.max_waiting,
         prefix_cache=scheduling.prefix_cache,
     )
+    return spare_memory(made) if engine.low_memory else made
 
 
 def _cache_options(cache: CacheOptions) -> dict[str, Any]:

@@ -32,6 +32,8 @@ log = logging.getLogger(__name__)
 
 Report = Callable[[str, float], None]
 
+_MAX_CHUNK = 2048
+"""Most prompt tokens of one sequence in one step."""
 _DTYPES: dict[Dtype, torch.dtype] = {"bf16": torch.bfloat16, "fp32": torch.float32}
 
 
@@ -65,7 +67,9 @@ def _assemble(options: WorkerOptions, source: ModelSource, kernels: Kernels, mod
     layout = model.layout(_DTYPES[options.kv_dtype or options.dtype])
     available = psutil.virtual_memory().available
     context = model.config.max_model_len
-    pages = kv_pages(layout.page_bytes, options.kv_memory, available, context, options.max_running)
+    pages = kv_pages(
+        layout.page_bytes, options.kv_memory, available, context, options.max_running, low=options.low_memory
+    )
     limit = context_limit(context, options.max_model_len, pages)
     fingerprint = f"{model.fingerprint}:{layout}"
     book = KvBook(pages, prefix_cache=options.prefix_cache)
@@ -74,6 +78,8 @@ def _assemble(options: WorkerOptions, source: ModelSource, kernels: Kernels, mod
         max_waiting=options.max_waiting,
         target_itl_s=options.target_itl_s,
         max_model_len=limit,
+        max_step_tokens=options.max_step_tokens,
+        max_chunk=min(_MAX_CHUNK, options.max_step_tokens),
         retention=options.retention,
     )
     info = ModelInfo(

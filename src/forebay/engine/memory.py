@@ -7,9 +7,19 @@ from forebay.kernels.interface import PAGE_TOKENS
 
 DEFAULT_SHARE = 4
 DEFAULT_CAP = 8 << 30
+LOW_SHARE = 16
+LOW_CAP = 512 << 20
 
 
-def kv_pages(page_bytes: int, asked: int | None, available: int, max_model_len: int, max_running: int) -> int:
+def kv_pages(
+    page_bytes: int,
+    asked: int | None,
+    available: int,
+    max_model_len: int,
+    max_running: int,
+    *,
+    low: bool = False,
+) -> int:
     """The number of pages to make.
 
     Args:
@@ -18,6 +28,7 @@ def kv_pages(page_bytes: int, asked: int | None, available: int, max_model_len: 
         available: bytes of memory free now, after the weights.
         max_model_len: the model's context in tokens.
         max_running: the most sequences at once; no more pages are made than all of them could fill.
+        low: by default a sixteenth of what is available instead, at most 512 MiB.
 
     Raises:
         ConfigError: the memory asked for is not there, or holds not even two pages.
@@ -27,7 +38,8 @@ def kv_pages(page_bytes: int, asked: int | None, available: int, max_model_len: 
             f"--kv-memory asks for {asked / 2**30:.2f} GiB, but only {available / 2**30:.2f} GiB of memory are free. "
             f"Ask for less."
         )
-    budget = asked if asked is not None else min(available // DEFAULT_SHARE, DEFAULT_CAP)
+    share, cap = (LOW_SHARE, LOW_CAP) if low else (DEFAULT_SHARE, DEFAULT_CAP)
+    budget = asked if asked is not None else min(available // share, cap)
     pages = budget // page_bytes
     if pages < 2:
         raise ConfigError(

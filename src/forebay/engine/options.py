@@ -33,6 +33,10 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Tokens of prompt and answer together; by default the model's context, or what the KV memory holds."""
     target_itl_s: float = 0.05
     """A step with decode rows is filled with prefill up to this many seconds, as predicted."""
+    low_memory: bool = False
+    """Whether the default of `kv_memory` is a sixteenth of the free memory and at most 512 MiB."""
+    max_step_tokens: int = 4096
+    """Most prompt tokens in one step; activations take room for so many."""
     max_running: int = 64
     """Sequences that may hold pages at the same time."""
     max_waiting: int = 512
@@ -69,3 +73,22 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Compute threads; by default one for each core, or fewer under a quota (`threads.py`)."""
     kernels: Literal["auto", "native", "torch"] = "auto"
     """Which kernels to run: `auto` takes native ones where they can be built."""
+
+
+_LOW_STEP_TOKENS = 512
+_LOW_HOST_POOL = 64 << 20
+
+
+def spare_memory(options: WorkerOptions) -> WorkerOptions:
+    """The same worker with as little memory as it can run with well; what was chosen (no default) stays.
+
+    Plain weights become int4, a step reads at most 512 prompt tokens, the KV cache gets less by default, and the host
+    pool is as large as moving pages to and from disk needs.
+    """
+    return msgspec.structs.replace(
+        options,
+        low_memory=True,
+        quantize="int4" if options.quantize == "auto" else options.quantize,
+        max_step_tokens=min(options.max_step_tokens, _LOW_STEP_TOKENS),
+        host_pool=_LOW_HOST_POOL if options.host_pool is None else options.host_pool,
+    )

@@ -18,6 +18,7 @@ import zmq
 
 from forebay.core.cpus import free_to_move
 from forebay.core.errors import ForebayError
+from forebay.core.heap import trim_heap
 from forebay.core.messages import (
     FLUSHING,
     Abort,
@@ -130,6 +131,7 @@ def main() -> int:
         engine = build_engine(options, lambda stage, share: connection.send(Progress(stage, share)))
         if engine.wake_fd is not None:
             connection.watch(engine.wake_fd)
+        trim_heap()
         connection.send(Ready(engine.info, engine.stats().tiers))
         try:
             serve(engine, connection)
