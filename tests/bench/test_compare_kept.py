@@ -15,10 +15,11 @@ import pytest
 from tests.bench import peers
 
 from forebay.bench.compare import program as program_module
+from forebay.bench.compare import serving
 from forebay.bench.compare.kept import Kept
 from forebay.bench.compare.processes import Command, PeerError, Running, started
 from forebay.bench.compare.program import Program, parse_line, take
-from forebay.bench.compare.rows import choose_rows
+from forebay.bench.compare.rows import Load, choose_rows
 from forebay.bench.compare.stopping import carry_on, stop, whole
 from forebay.bench.compare.turns import Turn
 
@@ -144,6 +145,44 @@ def test_a_program_that_ends_leaves_what_it_gave() -> None:
     assert "gone" in turn.failures["decode-32"]
 
 
+def test_a_program_that_fails_after_it_was_stopped_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(program_module, "Kept", lambda: Kept(keep_above_s=0.0))
+    once = f"""{READY}    print('{{"row": "decode-32", "value": 3, "seconds": 1}}\\n{{"extras": {{}}}}', flush=True)
+    sys.stdin.readline()
+    sys.exit('gone')"""
+    starts: list[int] = []
+
+    def command() -> Command:
+        starts.append(1)
+        return python(once)
+
+    with contextlib.closing(Program(20.0)) as program:
+        for expected in (1, 2, 3):
+            turn = Turn()
+            program.measure(command, ROWS, turn)
+            assert (turn.values, turn.failures) == ({"decode-8": 2.0, "decode-32": 3.0}, {})
+            assert len(starts) == expected
+            assert program._kept.waiting == (expected == 1)
+
+
+def test_a_kept_server_gives_start_and_memory_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serving, "Kept", lambda: Kept(keep_above_s=0.0))
+    binary = str(peers.llama_cpp(tmp_path) / "llama-server")
+    load = Load(clients=(1, 2), input_tokens=6, output_tokens=12)
+    rows, turns = choose_rows("serving,start,memory"), [Turn() for _ in range(3)]
+    with contextlib.closing(serving.Server(lambda port: Command((binary, "--port", str(port))), load, 20.0)) as server:
+        for number, turn in enumerate(turns[:2]):
+            server.measure(rows, number, turn)
+        process = server._kept._process
+        assert process is not None
+        os.kill(process.popen.pid, signal.SIGKILL)
+        process.popen.wait()
+        server.measure(rows, 2, turns[2])
+    of_load = {"serving", "serving-itl", "serving-ttft"}
+    assert [set(turn.values) - of_load for turn in turns] == [{"start", "memory"}, set(), {"start", "memory"}]
+    assert all(of_load <= set(turn.values) and not turn.failures for turn in turns)
+
+
 def test_a_program_that_hangs_leaves_what_it_gave(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(program_module, "Kept", lambda: Kept(keep_above_s=0.0))
     hanging = f"""{READY}    print('{{"extras": {{}}}}' if "decode-1" in line else "", flush=True)"""
@@ -151,9 +190,12 @@ def test_a_program_that_hangs_leaves_what_it_gave(monkeypatch: pytest.MonkeyPatc
     with contextlib.closing(Program(20.0)) as program:
         program.measure(lambda: python(hanging), choose_rows("decode-1"), Turn())
         program._timeout_s = 0.5
-        program.measure(lambda: python(hanging), ROWS, turn)
+        running = program._kept._process
+        assert running is not None
+        carry_on(running.popen.pid)
+        with pytest.raises(PeerError, match="no figure within 0 s"):
+            program._ask(running, ROWS, turn)
     assert turn.values == {"decode-8": 2.0}
-    assert "no figure within 0 s" in turn.failures["decode-32"]
 
 
 def test_lines_that_say_nothing() -> None:

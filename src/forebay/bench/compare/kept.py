@@ -16,6 +16,8 @@ from forebay.bench.compare.stopping import carry_on, stop
 KEEP_ABOVE_S = 20.0
 """A process is kept when its start took longer."""
 
+_END_OF_WORK_S = 0.5
+
 Ready = Callable[[Running], None]
 """Returns when the process can be used; raises PeerError when it will not."""
 
@@ -36,6 +38,12 @@ class Kept:
         self._keep_above_s = keep_above_s
         self._owned = contextlib.ExitStack()
         self._process: Running | None = None
+        self._keeps = True
+
+    def distrust(self) -> None:
+        """End the process, and start a new one for each use from now on: it failed after it had been stopped."""
+        self._keeps = False
+        self.close()
 
     @property
     def waiting(self) -> bool:
@@ -46,15 +54,14 @@ class Kept:
     def use(self, command: Callable[[], Command], ready: Ready, *, asked: bool = False) -> Iterator[Use]:
         """The kept process, or a new one. Leaving stops it when it is worth keeping and else ends it.
 
-        One that was kept and is not ready again, or can't be stopped, is ended and a new one started, now or next time.
-        Raises PeerError when a new one does not become ready.
+        One that was kept and is not ready again is ended, and none is kept from then on. One that can't be stopped is
+        ended too. Raises PeerError when a new one does not become ready.
         """
         use = self._again(ready) or self._anew(command, ready, asked)
         kept = False
         try:
             yield use
-            slow = use.start_s is None or use.start_s > self._keep_above_s
-            kept = slow and stop(use.process.popen.pid)
+            kept = self._worth_keeping(use) and self._stopped(use)
         finally:
             if kept:
                 self._process = use.process
@@ -66,6 +73,14 @@ class Kept:
         self._process = None
         self._owned.close()
 
+    def _worth_keeping(self, use: Use) -> bool:
+        return self._keeps and (use.start_s is None or use.start_s > self._keep_above_s)
+
+    def _stopped(self, use: Use) -> bool:
+        """Stop it, after it had time to end what it still does for nobody, such as a step that was aborted."""
+        time.sleep(_END_OF_WORK_S)
+        return stop(use.process.popen.pid)
+
     def _again(self, ready: Ready) -> Use | None:
         process, self._process = self._process, None
         if process is None:
@@ -74,7 +89,7 @@ class Kept:
         try:
             ready(process)
         except PeerError:
-            self.close()
+            self.distrust()
             return None
         return Use(process, None)
 

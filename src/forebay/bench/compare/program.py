@@ -27,10 +27,13 @@ class Program:
         self._timeout_s = timeout_s
 
     def measure(self, command: Callable[[], Command], rows: Sequence[Row], turn: Turn) -> None:
-        """Let it measure rows; what comes is put into `turn` as it comes, and what does not is a failure of the row."""
+        """Let it measure rows; what comes is put into `turn` as it comes, and what does not is a failure of the row.
+
+        A process that fails after it had been stopped is replaced by a new one, which measures what is left.
+        """
         try:
-            with self._kept.use(command, self._ready, asked=True) as use:
-                self._ask(use.process, rows, turn)
+            if not self._measured(command, rows, turn):
+                self._measured(command, [row for row in rows if row.name not in turn.values | turn.failures], turn)
         except PeerError as error:
             turn.fail(rows, error)
         for row in rows:
@@ -40,6 +43,20 @@ class Program:
     def close(self) -> None:
         """End it."""
         self._kept.close()
+
+    def _measured(self, command: Callable[[], Command], rows: Sequence[Row], turn: Turn) -> bool:
+        """False when a process that had been kept failed. Raises PeerError when a new one does."""
+        fresh = True
+        try:
+            with self._kept.use(command, self._ready, asked=True) as use:
+                fresh = use.start_s is not None
+                self._ask(use.process, rows, turn)
+        except PeerError:
+            if fresh:
+                raise
+            self._kept.distrust()
+            return False
+        return True
 
     def _ready(self, process: Running) -> None:
         """A program that was kept is ready as it is, if it lives; a new one says so."""

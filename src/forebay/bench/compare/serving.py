@@ -51,15 +51,10 @@ class Server:
         names = {row.name for row in rows}
         measured = Turn()
         try:
-            with self._kept.use(self._on_free_port, self._ready) as use:
-                if use.start_s is not None:
-                    measured.values[START] = measured.seconds[START] = use.start_s
-                if names - (_AT_START if use.start_s is None else {START}):
-                    asyncio.run(self._measure(use, number, measured))
+            if not self._measured(names, number, measured):
+                self._measured(names, number, measured)
         except ForebayError as error:
             measured.fail(rows, error)
-        except TimeoutError:
-            measured.fail(rows, PeerError(f"the load did not end within {self._timeout_s:.0f} s"))
         turn.loads |= measured.loads
         turn.failures |= measured.failures
         for name in names & measured.values.keys():
@@ -68,6 +63,23 @@ class Server:
     def close(self) -> None:
         """End the server."""
         self._kept.close()
+
+    def _measured(self, names: set[str], number: int, turn: Turn) -> bool:
+        """False when a server that had been kept failed. Raises ForebayError when a new one does."""
+        fresh = True
+        try:
+            with self._kept.use(self._on_free_port, self._ready) as use:
+                fresh = use.start_s is not None
+                if use.start_s is not None:
+                    turn.values[START] = turn.seconds[START] = use.start_s
+                if names - (_AT_START if use.start_s is None else {START}):
+                    asyncio.run(self._measure(use, number, turn))
+        except ForebayError:
+            if fresh:
+                raise
+            self._kept.distrust()
+            return False
+        return True
 
     def _on_free_port(self) -> Command:
         self._port = free_port()
@@ -91,8 +103,11 @@ class Server:
             for clients in clients_of_turn(self._load, number):
                 samples = _samples(self._load, number, clients, words)
                 begun = time.perf_counter()
-                async with asyncio.timeout(self._timeout_s):
-                    turn.loads[clients] = await _load(client, target, samples, clients)
+                try:
+                    async with asyncio.timeout(self._timeout_s):
+                        turn.loads[clients] = await _load(client, target, samples, clients)
+                except TimeoutError as error:
+                    raise PeerError(f"the load did not end within {self._timeout_s:.0f} s") from error
                 took = time.perf_counter() - begun
         use.process.check_alive()
         most = turn.loads[max(self._load.clients)]

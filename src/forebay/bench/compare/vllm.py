@@ -23,6 +23,7 @@ from forebay.kernels.cpu import cpu_info
 
 _FACTS_S = 60.0
 _KV_GIB = 2
+_DAY_S = 86400
 _BIND = "VLLM_CPU_OMP_THREADS_BIND"
 _CONNECTOR = "DecodeBenchConnector"
 _FACTS = """
@@ -56,6 +57,8 @@ class Vllm:
         self._environment: Mapping[str, str] = {
             "VLLM_CPU_KVCACHE_SPACE": str(_KV_GIB),
             "HF_HUB_OFFLINE": "1",
+            # Its clock goes on while its processes are stopped, also for a step that was then under way.
+            "VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS": str(_DAY_S),
             _BIND: os.environ.get(_BIND, cores),
         }
 

@@ -35,6 +35,10 @@ class Row(msgspec.Struct):
     tokens: int
 
 
+_WAKING = Row("waking", sequences=1, context=_WARM_CONTEXT, tokens=_WARM_STEPS)
+"""What is computed before the rows of each line: a process that was stopped may have lost pages of its files."""
+
+
 def main() -> int:
     """Load the model, and measure what each line of standard input says."""
     options = msgspec.convert(json.loads(sys.argv[1]), WorkerOptions)
@@ -45,6 +49,7 @@ def main() -> int:
     for line in sys.stdin:
         rows = msgspec.convert(json.loads(line)["rows"], list[Row])
         before = measure_limits(kernels)
+        _generate(engine, _WAKING, "waking", _WARM_CONTEXT, _WARM_STEPS)
         for row in rows:
             _say({"row": row.name} | _measured(engine, row, warm=row.name not in warmed))
             warmed.add(row.name)

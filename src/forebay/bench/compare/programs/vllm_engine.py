@@ -27,6 +27,7 @@ def main() -> int:
     bench = Bench(vllm, vllm.LLM(**plan["engine"]), fill=plan["fill"])
     say({"ready": True})
     for line in sys.stdin:
+        bench.wake()
         for row in json.loads(line)["rows"]:
             say({"row": row["name"]} | bench.measured(row))
         say({"extras": {}})
@@ -49,6 +50,10 @@ class Bench:
         self._fill = fill
         self._counts: dict[str, int] = {}
         self._warmed: set[str] = set()
+
+    def wake(self) -> None:
+        """Compute a little: a process that was stopped may have lost pages of its files."""
+        self._generate({"name": "waking", "sequences": 1}, "waking", WARM_CONTEXT, WARM_STEPS)
 
     def measured(self, row: dict[str, Any]) -> dict[str, Any]:
         """What is said of the row: the rate of one run, the first time after warming up; or why there is none."""
