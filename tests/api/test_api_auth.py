@@ -48,6 +48,18 @@ def test_key_file(key_file: Path) -> None:
     assert ring.identify("\ud800é") is None
 
 
+def test_a_key_may_name_a_class_and_its_tenant_s_quotas(tmp_path: Path) -> None:
+    file = tmp_path / "keys.toml"
+    file.write_text("[[key]]\nkey = 'k'\ntenant = 'a'\nretention = 'agent'\nhost_quota = '1GiB'\ndisk_quota = '2GiB'")
+    (key,) = load_key_file(file)
+    assert key.identity == Identity("a", retention="agent")
+    assert (key.host_quota, key.disk_quota) == ("1GiB", "2GiB")
+    for wrong in ("retention = ''", "host_quota = 5", "disk_quota = ' '"):
+        file.write_text(f"[[key]]\nkey = 'k'\n{wrong}")
+        with pytest.raises(ConfigError, match=wrong.split(maxsplit=1)[0]):
+            load_key_file(file)
+
+
 def test_keys_of_the_command_line_may_name_their_tenant() -> None:
     keys = configured_keys(ApiConfig(api_keys=("plain-secret", "team-a: its-secret", ":odd:secret")))
     assert [(key.key, key.identity.tenant) for key in keys] == [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -11,6 +12,7 @@ import pytest
 from tests.api.fakes import MODEL
 from tests.api.live import Live
 
+from forebay.api import ApiConfig
 from forebay.api.metrics import ApiMetrics
 from forebay.core.messages import TierStats, WorkerStats
 
@@ -25,18 +27,35 @@ def live(start: Start) -> Live:
     return start(model=WITH_CLASSES)
 
 
-@pytest.mark.parametrize(
-    ("path", "body"),
-    [("/v1/chat/completions", CHAT), ("/v1/completions", {"model": "smollm2", "prompt": "Hello", "max_tokens": 2})],
-)
+PROTOCOLS: dict[str, dict[str, Any]] = {
+    "/v1/chat/completions": CHAT,
+    "/v1/completions": {"model": "smollm2", "prompt": "Hello", "max_tokens": 2},
+    "/v1/responses": {"model": "smollm2", "input": "Hello", "max_output_tokens": 16},
+    "/v1/messages": CHAT,
+}
+
+
+@pytest.mark.parametrize(("path", "body"), PROTOCOLS.items())
 def test_a_request_names_its_class(live: Live, path: str, body: dict[str, Any]) -> None:
     for field, class_name in ((None, None), ({}, None), ({"retention": "agent"}, "agent")):
         assert live.http.post(path, json=body | {"cache": field}).status_code == 200
         assert live.router.requests[-1].retention == class_name
     refused = live.http.post(path, json=body | {"cache": {"retention": "forever"}})
     assert refused.status_code == 400
-    assert refused.json()["error"]["param"] == "cache.retention"
+    if path != "/v1/messages":
+        assert refused.json()["error"]["param"] == "cache.retention"
     assert "agent, chat, none, short" in refused.json()["error"]["message"]
+
+
+def test_a_key_s_class_holds_where_the_request_names_none(start: Start, tmp_path: Path) -> None:
+    file = tmp_path / "keys.toml"
+    file.write_text('[[key]]\nkey = "k"\nretention = "agent"\n')
+    live = start(ApiConfig(api_key_file=file), model=WITH_CLASSES)
+    key = {"x-api-key": "k"}
+    for path, body in PROTOCOLS.items():
+        for field, class_name in ((None, "agent"), ({"retention": "short"}, "short")):
+            assert live.http.post(path, json=body | {"cache": field}, headers=key).status_code == 200
+            assert live.router.requests[-1].retention == class_name
 
 
 @pytest.mark.parametrize(
@@ -75,9 +94,21 @@ def test_usage_tells_tiers_where_pages_came_from_below(start: Start) -> None:
     usage = live.http.post("/v1/chat/completions", json=CHAT).json()["usage"]
     assert usage["prompt_tokens_details"] == {"cached_tokens": 10, "cached_tokens_by_tier": split}
     assert live.http.post("/v1/messages", json=CHAT).json()["usage"]["cached_tokens_by_tier"] == split
+    usage = live.http.post("/v1/responses", json=PROTOCOLS["/v1/responses"]).json()["usage"]
+    assert usage["input_tokens_details"]["cached_tokens_by_tier"] == split
+    usage = live.http.post("/v1/completions", json=PROTOCOLS["/v1/completions"]).json()["usage"]
+    assert usage["prompt_tokens_details"]["cached_tokens_by_tier"] == split
     live = start(cached_tokens=10)
     usage = live.http.post("/v1/chat/completions", json=CHAT).json()["usage"]
     assert usage["prompt_tokens_details"] == {"cached_tokens": 10}
+
+
+def test_every_metric_of_pages_is_documented() -> None:
+    documented = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()
+    names = {family.name for family in ApiMetrics("m").registry.collect()}
+    ours = {name for name in names if any(word in name for word in ("_kv_", "preempt", "restore", "recompute"))}
+    assert len(ours) > 15
+    assert not {name for name in ours if f"`{name}`" not in documented and f"`{name}_total`" not in documented}
 
 
 def test_tier_metrics_count_on_after_a_new_worker() -> None:
@@ -87,17 +118,25 @@ def test_tier_metrics_count_on_after_a_new_worker() -> None:
         return metrics.registry.get_sample_value(name, {"model_name": "m", "engine": "0", **labels})
 
     counters = {"saved": 5.0, "saved_bytes": 50.0, "saved_s": 0.5, "evicted_host_room": 2.0, "corrupt_disk": 1.0}
-    counters["refused_disk_quota"] = 4.0
+    counters |= {"refused_disk_quota": 4.0, "misses": 3.0, "checked_host": 8.0}
     for counts in (counters, counters | {"saved": 7.0}, {"saved": 1.0}):
         tiers = TierStats(host_pages=4, loads=3, loads_short=1, urgent_s=[0.001], load_s=[0.1, 0.2], counters=counts)
-        metrics.on_stats(WorkerStats(prompt_tokens_cached=9, preemptions_by={"growth/draft": 2}, tiers=tiers))
+        tiers.host_pages_pinned = 2
+        again = {"no_room": 6}
+        metrics.on_stats(
+            WorkerStats(prompt_tokens_cached=9, preemptions_by={"growth/draft": 2}, recomputed_by=again, tiers=tiers)
+        )
+    assert value("forebay_recomputed_tokens_total", reason="no_room") == 6
+    assert value("forebay_kv_pinned_pages") == 2
+    assert value("forebay_kv_missed_pages_total", tier="all") == 3
+    assert value("forebay_kv_checked_pages_total", tier="host") == 8
     assert value("forebay_kv_moved_pages_total", move="saved") == 8
     assert value("forebay_kv_moved_bytes_total", move="saved") == 50
     assert value("forebay_kv_tier_evictions_total", reason="host_room") == 2
     assert value("forebay_kv_corrupt_pages_total", tier="disk") == 1
     assert value("forebay_kv_refused_pages_total", reason="disk_quota") == 4
     assert value("forebay_kv_loads_total", outcome="short") == 1
-    assert value("forebay_preemptions_total", cause="growth/draft") == 2
+    assert value("forebay_preemptions_total", reason="growth", priority="draft") == 2
     assert value("forebay_kv_tier_pages", tier="host") == 4
     assert value("forebay_preempt_seconds_count") == 3
     assert value("forebay_restore_seconds_count") == 6

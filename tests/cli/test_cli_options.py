@@ -13,6 +13,7 @@ import msgspec
 import pytest
 
 from forebay import __version__
+from forebay.api.auth import ApiKey, Identity
 from forebay.cli import bench, chat, main, serve
 from forebay.cli.bench import EngineBenchOptions, LoadOptions, PromptOptions, ReportOptions, TargetOptions
 from forebay.cli.cache_options import CacheOptions, parse_pool
@@ -222,6 +223,23 @@ def test_quotas_and_half_lives_reach_the_worker(run: Run, served: list[dict[str,
     assert msgspec.json.decode(msgspec.json.encode(made), type=type(made)) == made
     for wrong in ("much", "=1GiB", "a="):
         assert run("serve", "m.gguf", "--host-quota", wrong).code == 2
+
+
+def test_classes_and_quotas_of_keys_reach_the_worker() -> None:
+    source = ModelSource("m", Path("m.gguf"), "gguf")
+    key = ApiKey("k", Identity("a", retention="agent"), "1GiB", "2GiB")
+    other = ApiKey("o", Identity("b"), disk_quota="3GiB")
+    cache = CacheOptions(host_quota=("5GiB",), disk_quota=("b=4GiB",))
+    made = worker_options(source, "m", ENGINE, SCHEDULING, cache, keys=[key, other])
+    assert made.host_quotas == Quotas(5 << 30, {"a": 1 << 30})
+    assert made.disk_quotas == Quotas(None, {"a": 2 << 30, "b": 4 << 30}), "what the command line says comes first"
+    for wrong, said in (
+        ([ApiKey("k", Identity(retention="forever"))], "no retention class 'forever'"),
+        ([ApiKey("k", host_quota="much")], "API key file"),
+        ([key, ApiKey("l", Identity("a"), "7GiB")], "different quotas"),
+    ):
+        with pytest.raises(UsageError, match=said):
+            worker_options(source, "m", ENGINE, SCHEDULING, CacheOptions(), keys=wrong)
 
 
 def test_cache_defaults_and_what_is_refused(run: Run, served: list[dict[str, Any]]) -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tests.engine.tier_bench import bench, prompt
 
 from forebay.core.request import Priority
+from forebay.fabric import KvTiers
 
 
 def expected(model: Path, ids: list[int], **options: Any) -> list[int]:
@@ -31,6 +33,28 @@ def test_device_hit_and_host_hit(tiny_llama: Path) -> None:
         assert (warm.first["host"].cached_tokens, warm.first["host"].cached_host) == (144, 144)
         assert warm.tiers.counters["loaded_host"] == before + 9
         assert warm.tiers.prompt_tokens_host == 144
+
+
+def test_a_load_that_finds_no_place_is_asked_for_again(tiny_llama: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As when more sequences come back at once than loads may wait: what is below is not computed again for that."""
+    ids = prompt("one", 150)
+    with bench(tiny_llama) as warm:
+        cold = warm.ask("first", ids)
+        warm.settle()
+        warm.forget_device(20)
+        load = KvTiers.load
+        refused: list[Any] = []
+
+        def busy(self: KvTiers, *args: Any) -> int | None:
+            if len(refused) < 3:
+                refused.append(args)
+                return None
+            return load(self, *args)
+
+        monkeypatch.setattr(KvTiers, "load", busy)
+        assert warm.ask("host", ids) == cold
+        assert len(refused) == 3
+        assert (warm.first["host"].cached_tokens, warm.first["host"].cached_host) == (144, 144)
 
 
 def test_disk_hit_after_a_restart(tiny_llama: Path, tmp_path: Path) -> None:

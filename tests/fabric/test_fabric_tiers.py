@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tests.fabric.fabric_pages import PAGE, Device, chain, content, make_pool, put, ref
+from tests.fabric.fabric_pages import PAGE, Device, chain, content, make_pool, put, ref, stored
 from tests.fabric.memory_tier import MemoryTier
 
 from forebay.fabric import mover
@@ -23,6 +23,7 @@ from forebay.fabric.mover import Mover
 from forebay.fabric.pool_layout import data_start
 from forebay.fabric.pool_reader import PoolReader
 from forebay.fabric.saver import Spiller
+from forebay.fabric.scrub import Scrubber
 from forebay.fabric.tiers import KvTiers, TierConfig
 from forebay.kv.identity import PUBLIC
 from forebay.kv.retention import DAY_S
@@ -365,6 +366,29 @@ def test_resting_pages_are_checked_when_asked_for(open_tiers: Callable[..., KvTi
     damage_pool(tiers._pool.path, pages[2].id, byte=5)
     eventually(lambda: tiers.counters().corrupt_host == 1)
     assert tiers.lookup(ids(pages), "t").pages == 2
+
+
+def test_checking_keeps_its_rate_and_counts(tmp_path: Path) -> None:
+    """However often it is asked: three pages a second here, in both tiers, round and round."""
+    metrics, device, clock = Metrics(), Device(1), Clock()
+    pool, disk = make_pool(4, metrics), DiskStore(tmp_path, LIMIT, metrics, 0.0)
+    for page in chain(2):
+        put(pool, page, device)
+    disk.store([stored(page) for page in chain(4, label="d")], 0.0)
+    scrubber = Scrubber(pool, disk, metrics, lambda: 0.0, steady=clock, pages_a_second=3)
+    for asked, checked in ((5, 3), (5, 6), (1, 9)):
+        assert sum(scrubber.run() for _ in range(asked)) == 0
+        found = metrics.snapshot()
+        assert found.checked_host + found.checked_disk == checked
+        clock.now += 1.0
+    damage_pool(pool.path, chain(2)[0].id, byte=5)
+    bad = 0
+    for _ in range(3):
+        bad += scrubber.run()
+        clock.now += 1.0
+    assert bad == metrics.snapshot().corrupt_host == 1
+    disk.close()
+    pool.close()
 
 
 class Parts:

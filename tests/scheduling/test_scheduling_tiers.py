@@ -67,6 +67,35 @@ def test_nothing_moves_when_the_lower_tier_is_full() -> None:
     assert driver.urgent == driver.loaded == driver.scheduler.stats().preemptions == 0
 
 
+def test_several_victims_or_none() -> None:
+    """The listing moves the first, finds no room for the second, and refuses the asker for whom it moved the first."""
+    driver = small(host=4)
+    batches = [start_batch(driver, "a", 28, 1, max_tokens=20), start_batch(driver, "b", 50, 6, max_tokens=14)]
+    critical = request("critical", 100, priority=CRITICAL)
+    driver.add(critical)
+    plan = driver.step()
+    assert plan is not None
+    assert not plan.preempted
+    assert not driver.below.pins
+    assert {row.sequence.request_id for row in plan.rows} == {"a", "b"}
+    driver.run()
+    answers(driver, *batches, critical)
+    assert driver.scheduler.stats().recomputed_by == {}
+
+
+def test_of_equals_the_latest_goes_first() -> None:
+    """The listing takes the one that came first, which has done the most."""
+    driver = small()
+    batches = [start_batch(driver, "a", 30, 3), start_batch(driver, "b", 30, 3)]
+    critical = request("critical", 70, priority=CRITICAL)
+    driver.add(critical)
+    plan = driver.step()
+    assert plan is not None
+    assert [sequence.request_id for sequence in plan.preempted] == ["b"]
+    driver.run()
+    answers(driver, *batches, critical)
+
+
 def test_full_host_pool_cascades_to_disk() -> None:
     driver = small(host=2, disk=16)
     batch = start_batch(driver)

@@ -6,6 +6,8 @@ with Anthropic's current models. `input_tokens` leaves out what was read from th
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
@@ -15,7 +17,7 @@ from forebay.api.anthropic_events import MALFORMED, MessageEvents, message_of, s
 from forebay.api.anthropic_prompt import ask_of, cache_controls
 from forebay.api.anthropic_types import UNSUPPORTED, CountTokensRequest, MessagesRequest, PromptFields, ThinkingEnabled
 from forebay.api.asking import Prepared
-from forebay.api.cache import retention_for
+from forebay.api.cache import retention_for, retention_of
 from forebay.api.errors import FaultError
 from forebay.api.generation import Delta, Generation
 from forebay.api.openai_types import reject_unsupported
@@ -26,6 +28,11 @@ from forebay.api.sampling import Sampling, priority_of, seed_of, stop_strings
 from forebay.api.service import Service, identity_of
 from forebay.core.errors import InvalidRequestError
 from forebay.core.request import SamplingParams
+
+
+def _retention(body: MessagesRequest, classes: Mapping[str, float]) -> str | None:
+    """The class that is named, or else the nearest to what `cache_control` asks for."""
+    return retention_of(body.cache, classes) or retention_for(cache_controls(body), classes)
 
 
 def sampling_of(body: MessagesRequest, service: Service) -> Sampling:
@@ -96,7 +103,7 @@ def anthropic_routes(service: Service) -> APIRouter:
             priority_of(body.priority, tier, identity),
             identity,
             prompt_param="messages",
-            retention=retention_for(cache_controls(body), service.router.model.retention_classes),
+            retention=_retention(body, service.router.model.retention_classes),
         )
         if body.stream:
             return service.stream([generation], answer.events(generation))

@@ -12,6 +12,7 @@ from pydantic_core import PydanticCustomError
 
 from forebay.api.anthropic_blocks import Block, CacheMark, PlainText
 from forebay.api.anthropic_tools import AnyTool, AnyToolChoice
+from forebay.api.cache import CacheField
 from forebay.api.openai_types import PriorityField
 from forebay.api.wire import Items, Wire, tag_of
 
@@ -161,6 +162,7 @@ class MessagesRequest(PromptFields):
     metadata: Metadata | None = None
     service_tier: Literal["auto", "standard_only"] | None = None
     priority: PriorityField = None
+    cache: CacheField | None = None
     container: Any = None
     diagnostics: Any = None
     inference_geo: Any = None

@@ -47,6 +47,8 @@ class Identity:
     """The most urgent priority that the key may ask for."""
     strict_markers: bool = False
     """Refuse texts that hold a marker; of the key, or asked for by the request's header."""
+    retention: str | None = None
+    """Retention class of requests that ask for none; None takes the server's default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,10 @@ class ApiKey:
 
     key: str = field(repr=False)
     identity: Identity = Identity()
+    host_quota: str = ""
+    """Most memory of the host pool that its tenant may hold, such as 1GiB; empty for what all may."""
+    disk_quota: str = ""
+    """The same on disk."""
 
 
 def priority_named(value: object) -> Priority:
@@ -70,7 +76,8 @@ def priority_named(value: object) -> Priority:
     raise ValueError("a priority is 0 (served first) to 3, or one of critical, normal, draft, batch")
 
 
-_FIELDS = ("key", "tenant", "priority", "ceiling", "strict_markers")
+_TEXTS = ("retention", "host_quota", "disk_quota")
+_FIELDS = ("key", "tenant", "priority", "ceiling", "strict_markers", *_TEXTS)
 STRICT_HEADER = "x-forebay-strict-markers"
 """Asks for strict markers in any protocol; any value but 0 and false does. It can't switch off what a key has on."""
 
@@ -92,7 +99,12 @@ def _key_from_table(table: dict[str, Any], where: str) -> ApiKey:
     strict = table.get("strict_markers", False)
     if not isinstance(strict, bool):
         raise ConfigError(f"{where}: strict_markers is true or false.")
-    return ApiKey(key.strip(), Identity(tenant.strip(), priority, ceiling, strict))
+    texts = {name: table[name] for name in _TEXTS if name in table}
+    wrong = [name for name, text in texts.items() if not isinstance(text, str) or not text.strip()]
+    if wrong:
+        raise ConfigError(f"{where}: {wrong[0]} must be text that is not empty.")
+    identity = Identity(tenant.strip(), priority, ceiling, strict, texts.get("retention"))
+    return ApiKey(key.strip(), identity, texts.get("host_quota", ""), texts.get("disk_quota", ""))
 
 
 def load_key_file(path: Path) -> list[ApiKey]:

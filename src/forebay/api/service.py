@@ -109,7 +109,7 @@ class Service:
             sampling=params,
             priority=priority,
             tenant=identity.tenant,
-            retention=retention,
+            retention=retention or identity.retention,
         )
         observer = RequestObserver(self.metrics)
         return Generation(request, self.recipe, sampling.stop, observer, first=first, prepared=prepared)

@@ -13,6 +13,7 @@ _MOVES = ("saved", "loaded_host", "loaded_disk", "spilled")
 _EVICTIONS = "evicted_"
 _REFUSED = "refused_"
 _CORRUPT = "corrupt_"
+_CHECKED = "checked_"
 
 
 class TierMetrics:
@@ -27,16 +28,25 @@ class TierMetrics:
             return Counter(name, text, [*names, *more], registry=registry)
 
         self._pages = Gauge("forebay_kv_tier_pages", "KV pages in a tier.", [*names, "tier"], registry=registry)
+        self._pinned = Gauge(
+            "forebay_kv_pinned_pages",
+            "KV pages in the host pool kept for preempted sequences.",
+            names,
+            registry=registry,
+        )
         self._bytes = Gauge("forebay_kv_disk_bytes", "Bytes of disk that KV pages take.", names, registry=registry)
         self._moving = Gauge("forebay_kv_pages_moving", "Device pages in a copy.", [*names, "way"], registry=registry)
         self._counters = {
-            "preemptions": counter("forebay_preemptions", "Sequences put back.", "cause"),
+            "preemptions": counter("forebay_preemptions", "Sequences put back.", "reason", "priority"),
+            "recomputed": counter("forebay_recomputed_tokens", "Tokens computed again after a preemption.", "reason"),
             "tokens": counter("vllm:prompt_tokens_cached_by_source", "Cached prompt tokens.", "source"),
             "pages": counter("forebay_kv_moved_pages", "KV pages copied between tiers.", "move"),
             "bytes": counter("forebay_kv_moved_bytes", "Bytes copied between tiers.", "move"),
             "seconds": counter("forebay_kv_move_seconds", "Time spent copying between tiers.", "move"),
             "evictions": counter("forebay_kv_tier_evictions", "Pages given up below the device.", "reason"),
             "refused": counter("forebay_kv_refused_pages", "Pages not kept below the device.", "reason"),
+            "missed": counter("forebay_kv_missed_pages", "Pages of new prompts that were in no tier.", "tier"),
+            "checked": counter("forebay_kv_checked_pages", "Pages checked at rest (--verify-kv).", "tier"),
             "corrupt": counter("forebay_kv_corrupt_pages", "Pages dropped for a wrong checksum.", "tier"),
             "loads": counter("forebay_kv_loads", "Loads of prefixes by outcome.", "outcome"),
             "urgent": counter("forebay_kv_preemption_pages", "Pages of preempted sequences by fate.", "fate"),
@@ -51,11 +61,13 @@ class TierMetrics:
     def on_stats(self, stats: WorkerStats) -> None:
         """Take one statistics message."""
         self._add("preemptions", stats.preemptions_by.items())
+        self._add("recomputed", stats.recomputed_by.items())
         tiers = stats.tiers
         if tiers is None:
             return
         self._pages.labels(**self._labels, tier="host").set(tiers.host_pages)
         self._pages.labels(**self._labels, tier="disk").set(tiers.disk_pages)
+        self._pinned.labels(**self._labels).set(tiers.host_pages_pinned)
         self._bytes.labels(**self._labels).set(tiers.disk_bytes)
         self._moving.labels(**self._labels, way="down").set(tiers.pages_writing)
         self._moving.labels(**self._labels, way="up").set(tiers.pages_loading)
@@ -75,6 +87,8 @@ class TierMetrics:
         self._add("evictions", _starting(tiers, _EVICTIONS))
         self._add("refused", _starting(tiers, _REFUSED))
         self._add("corrupt", _starting(tiers, _CORRUPT))
+        self._add("checked", _starting(tiers, _CHECKED))
+        self._add("missed", [("all", tiers.counters.get("misses", 0.0))])
         self._add("loads", [("whole", tiers.loads - tiers.loads_short), ("short", tiers.loads_short)])
         self._add("urgent", [("saved", tiers.urgent_saves), ("dropped", tiers.dropped)])
 
@@ -82,7 +96,7 @@ class TierMetrics:
         for label, value in values:
             last = self._last.get((kind, label), 0.0)
             self._last[kind, label] = value
-            labelled = self._counters[kind].labels(*self._labels.values(), label)
+            labelled = self._counters[kind].labels(*self._labels.values(), *label.split("/"))
             labelled.inc(value - last if value >= last else value)
 
 

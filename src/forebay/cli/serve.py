@@ -47,7 +47,8 @@ class HttpOptions:
     """Key that clients must send, or TENANT:KEY; may be given several times. A key alone belongs to the tenant
     "default". Others on this machine can see the command line: prefer the environment variable or --api-key-file."""
     api_key_file: Path | None = None
-    """TOML file with [[key]] tables: key, and optionally tenant, priority, ceiling and strict_markers."""
+    """TOML file with [[key]] tables: key, and optionally tenant, priority, ceiling, strict_markers, retention (class of
+    requests that name none), and the tenant's host_quota and disk_quota, such as "2GiB"."""
     allow_unauthenticated: Flag = False
     """Listen on a public address without keys: anyone who reaches the port may use the model."""
     served_model_name: Texts = ()

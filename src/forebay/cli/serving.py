@@ -30,6 +30,7 @@ from forebay.router import Router
 if TYPE_CHECKING:
     import uvicorn
 
+    from forebay.api.auth import ApiKey
     from forebay.cli.http_server import PreparedServer
 
 _HEALTH_CHECK_S = 0.25
@@ -46,12 +47,18 @@ def run_server(
     with listen(http.host, http.port) as sock:
         source = resolve(model)
         name = http.served_model_name[0] if http.served_model_name else source.name
-        options = worker_options(source, name, engine, scheduling, cache)
+        options = worker_options(source, name, engine, scheduling, cache, keys=_keys(http))
         stop = Stop()
         try:
             return asyncio.run(_serve(sock, source, options, http, stop, public=cache.public_prefix))
         except asyncio.CancelledError:
             return stop.exit_code
+
+
+def _keys(http: HttpOptions) -> list[ApiKey]:
+    from forebay.api.auth import load_key_file
+
+    return [] if http.api_key_file is None else load_key_file(http.api_key_file)
 
 
 def listen(host: str, port: int) -> socket.socket:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from forebay.cli.cache_options import CacheOptions, HostPool, parse_quotas
 from forebay.cli.options import EngineOptions, SchedulingOptions, UsageError
@@ -12,6 +13,10 @@ from forebay.engine.options import spare_memory
 from forebay.kv.retention import RetentionPolicy, parse_class
 from forebay.models import ModelSource
 
+if TYPE_CHECKING:
+    from forebay.api.auth import ApiKey
+    from forebay.kv.quota import Quotas
+
 
 def worker_options(
     source: ModelSource,
@@ -19,13 +24,16 @@ def worker_options(
     engine: EngineOptions,
     scheduling: SchedulingOptions,
     cache: CacheOptions | None = None,
+    *,
+    keys: Sequence[ApiKey] = (),
 ) -> WorkerOptions:
     """`name` is what clients call the model. The worker gets the resolved path, so it downloads nothing again.
 
-    Without `cache` there is no tier below the device. Raises UsageError for an unknown retention class.
+    Without `cache` there is no tier below the device. `keys` may name retention classes, and quotas of their tenants,
+    which those of `cache` override. Raises UsageError for an unknown retention class or a quota that is no size.
     """
     made = WorkerOptions(
-        **({} if cache is None else _cache_options(cache)),
+        **({} if cache is None else _cache_options(cache, keys)),
         model=str(source.path),
         served_name=name,
         dtype=engine.dtype,
@@ -43,12 +51,13 @@ def worker_options(
     return spare_memory(made) if engine.low_memory else made
 
 
-def _cache_options(cache: CacheOptions) -> dict[str, Any]:
+def _cache_options(cache: CacheOptions, keys: Sequence[ApiKey]) -> dict[str, Any]:
     pool = cache.host_pool or HostPool()
     policy = RetentionPolicy(dict(map(parse_class, cache.retention_class)))
-    if cache.retention not in policy.classes:
-        known = ", ".join(sorted(policy.classes))
-        raise UsageError(f"There is no retention class {cache.retention!r}; the classes are {known}.")
+    for name in (cache.retention, *(key.identity.retention for key in keys)):
+        if name is not None and name not in policy.classes:
+            known = ", ".join(sorted(policy.classes))
+            raise UsageError(f"There is no retention class {name!r}; the classes are {known}.")
     return {
         "host_pool": pool.size,
         "host_pool_path": None if pool.path is None else str(pool.path),
@@ -59,8 +68,20 @@ def _cache_options(cache: CacheOptions) -> dict[str, Any]:
         "verify_kv": cache.verify_kv,
         "retention": cache.retention,
         "retention_classes": dict(map(parse_class, cache.retention_class)),
-        "host_quotas": parse_quotas(cache.host_quota),
-        "disk_quotas": parse_quotas(cache.disk_quota),
+        "host_quotas": _quotas(cache.host_quota, [(key.identity.tenant, key.host_quota) for key in keys]),
+        "disk_quotas": _quotas(cache.disk_quota, [(key.identity.tenant, key.disk_quota) for key in keys]),
         "host_half_life_s": cache.host_half_life,
         "disk_half_life_s": cache.disk_half_life,
     }
+
+
+def _quotas(given: Iterable[str], of_keys: Iterable[tuple[str, str]]) -> Quotas:
+    """The quotas of the options, over those (tenant, size) that keys name for their tenants."""
+    named: dict[str, str] = {}
+    for tenant, size in of_keys:
+        if size and named.setdefault(tenant, size) != size:
+            raise UsageError(f"The keys of the tenant {tenant} name different quotas: {named[tenant]} and {size}.")
+    try:
+        return parse_quotas([*(f"{tenant}={size}" for tenant, size in named.items()), *given])
+    except ValueError as error:
+        raise UsageError(f"A quota in the API key file is wrong: {error}") from error

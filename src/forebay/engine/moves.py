@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from forebay.core.messages import TierStats
-from forebay.fabric import KvTiers, Loaded, Saved
+from forebay.fabric import KvTiers, Saved
 from forebay.fabric.metrics import as_numbers
-from forebay.kv.moves import PagePlan, Save
+from forebay.kv.moves import Load, PagePlan, Save
 from forebay.kv.tiers import Lookup, PageRef
 from forebay.scheduling import Scheduler
 
@@ -49,7 +49,9 @@ class PageMoves:
         self._address = address
         self._page_bytes = tiers.config.page_bytes
         self._tickets: dict[int, int] = {}
-        self._refused: list[Saved | Loaded] = []
+        self._refused: list[Saved] = []
+        self._waiting: deque[Load] = deque()
+        """Loads that the tiers had no place for; at most one for each running sequence."""
 
     @property
     def fd(self) -> int:
@@ -107,21 +109,14 @@ class PageMoves:
         for save in plan.writes:
             if not self._tiers.save(save.ref, self._at(save.number), save.number):
                 self._refused.append(Saved(save.ref.id, save.number, kept=False))
-        for load in plan.loads:
-            ticket = self._tiers.load(load.refs, [self._at(number) for number in load.numbers])
-            if ticket is None:
-                self._refused.append(Loaded(load.ticket, 0, len(load.refs), 0, 0, 0.0))
-            else:
-                self._tickets[ticket] = load.ticket
+        self._waiting += plan.loads
+        self._begin_loads()
 
     def end(self, scheduler: Scheduler) -> None:
         """Tell the scheduler which moves have ended. To be called between steps."""
         refused, self._refused = self._refused, []
-        for done in refused:
-            if isinstance(done, Saved):
-                self._end_save(done, scheduler)
-            else:
-                scheduler.landed(done.ticket, 0)
+        for save in refused:
+            self._end_save(save, scheduler)
         for done in self._tiers.poll():
             if isinstance(done, Saved):
                 self._end_save(done, scheduler)
@@ -129,6 +124,17 @@ class PageMoves:
                 self.times.loads.append(done.seconds)
                 self._new_loads = [*self._new_loads[-_NEW_KEPT:], done.seconds]
                 scheduler.landed(self._tickets.pop(done.ticket), done.pages)
+        self._begin_loads()
+
+    def _begin_loads(self) -> None:
+        """Ask for the loads that wait, as many as the tiers take; the others wait for one of those to end."""
+        while self._waiting:
+            load = self._waiting[0]
+            ticket = self._tiers.load(load.refs, [self._at(number) for number in load.numbers])
+            if ticket is None:
+                return
+            self._tickets[ticket] = load.ticket
+            self._waiting.popleft()
 
     def _end_save(self, done: Saved, scheduler: Scheduler) -> None:
         if not done.kept:

@@ -50,6 +50,9 @@ class TierCounters:
     corrupt_host: int = 0
     """Dropped because their bytes did not match the checksum."""
     corrupt_disk: int = 0
+    checked_host: int = 0
+    """Checked at rest (`--verify-kv`), damaged ones included."""
+    checked_disk: int = 0
 
 
 @dataclass(frozen=True, slots=True)

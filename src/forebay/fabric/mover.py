@@ -31,7 +31,6 @@ log = logging.getLogger(__name__)
 
 _SWEEP_EVERY_S = 30.0
 _IDLE_S = 1.0
-_SCRUB_PAGES = 8
 _REPORT_EVERY_S = 0.5
 _HOST_READERS = 2
 """Threads that copy for one load: one copies and checks at 60 % of memcpy, two at nearly all of it."""
@@ -68,7 +67,7 @@ class Mover:
         self._host_loader = Loader(pool, disk, metrics, clock, name="copies", threads=_HOST_READERS)
         self._disk_loader = Loader(pool, disk, metrics, clock, name="reads", threads=_DISK_READERS)
         self._spiller = None if disk is None else Spiller(pool, disk, metrics, clock)
-        self._scrubber = Scrubber(pool, disk, clock) if verify_at_rest else None
+        self._scrubber = Scrubber(pool, disk, metrics, clock) if verify_at_rest else None
         self._completions: deque[Completion] = deque()
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._closing = threading.Event()
@@ -223,7 +222,7 @@ class Mover:
                 disk.clear()
         spilled = 0 if self._spiller is None else self._spiller.run()
         if not spilled and self._scrubber is not None:
-            self._scrubber.run(_SCRUB_PAGES)
+            self._scrubber.run()
         return spilled > 0
 
     def _tidy(self, disk: StorageTier) -> None:
