@@ -14,16 +14,16 @@ from forebay.core.cpus import free_to_move, read_cpus
 from forebay.core.messages import ModelInfo
 from forebay.engine.constraints import Constraints, load_grammars
 from forebay.engine.engine import Engine
-from forebay.engine.memory import context_limit, kv_pages
+from forebay.engine.memory import kv_pages
 from forebay.engine.moves import PageMoves
 from forebay.engine.options import Dtype, WorkerOptions
+from forebay.engine.paging import context_of, open_book
 from forebay.engine.runner import ModelRunner
 from forebay.engine.threads import in_force, plan_threads
 from forebay.engine.tiers import open_tiers
 from forebay.engine.work import ModelCost, Work
 from forebay.kernels import Kernels, load_kernels
 from forebay.kernels.known_limits import known_limits
-from forebay.kv import KvBook
 from forebay.kv.retention import RetentionPolicy
 from forebay.models import Model, ModelSource, describe, load_model, resolve
 from forebay.scheduling import Scheduler, SchedulerConfig, StepTimeModel
@@ -70,16 +70,17 @@ def _assemble(options: WorkerOptions, source: ModelSource, kernels: Kernels, mod
     pages = kv_pages(
         layout.page_bytes, options.kv_memory, available, context, options.max_running, low=options.low_memory
     )
-    limit = context_limit(context, options.max_model_len, pages)
+    chunk = min(_MAX_CHUNK, options.max_step_tokens)
+    book = open_book(model.config, pages, chunk, options.prefix_cache)
+    limit = context_of(model.config, book, options.max_model_len)
     fingerprint = f"{model.fingerprint}:{layout}"
-    book = KvBook(pages, prefix_cache=options.prefix_cache)
     config = SchedulerConfig(
         max_running=options.max_running,
         max_waiting=options.max_waiting,
         target_itl_s=options.target_itl_s,
         max_model_len=limit,
         max_step_tokens=options.max_step_tokens,
-        max_chunk=min(_MAX_CHUNK, options.max_step_tokens),
+        max_chunk=chunk,
         retention=options.retention,
     )
     info = ModelInfo(
