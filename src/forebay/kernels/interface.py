@@ -133,6 +133,9 @@ class Kernels(Protocol):
     def pack_quantised(self, matrix: QuantisedMatrix, dtype: torch.dtype) -> Weight:
         """Pack a quantised matrix; a backend that doesn't keep it quantised stores it as `dtype`."""
 
+    def settle(self, weights: Sequence[Weight]) -> None:
+        """Choose what is fastest on this machine for packed matrices, once all are there. The results stay the same."""
+
     def linear(self, x: Tensor, weight: Weight, bias: Tensor | None = None, residual: Tensor | None = None) -> Tensor:
         """x [T, K] → x @ weightᵀ (+ bias [N]) (+ residual [T, N]) as [T, N]."""
 

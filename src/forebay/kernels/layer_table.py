@@ -21,7 +21,7 @@ _NO_WINDOW = 1 << 40
 
 
 class _Matrix(ctypes.Structure):
-    _fields_ = [("panels", c_void_p), ("format", c_int64)]
+    _fields_ = [("panels", c_void_p), ("format", c_int64), ("few", c_int64)]
 
 
 class _Layer(ctypes.Structure):
@@ -71,11 +71,11 @@ class NativeStack:
         settings: LayerSettings,
         *,
         prepare: Callable[[StepBatch], PreparedBatch],
-        place: Callable[[Weight], tuple[int, int]],
+        place: Callable[[Weight], tuple[int, int, int]],
         threads: int,
     ) -> None:
-        """`prepare` checks a batch; `place` gives a packed matrix's address and format. Raises ValueError for
-        weights that don't fit each other.
+        """`prepare` checks a batch; `place` gives a packed matrix's address, format and number of rows that
+        are few for it. Raises ValueError for weights that don't fit each other.
         """
         _check_layers(layers, settings)
         self._run = library.forebay_layers
@@ -144,7 +144,7 @@ def _step(batch: PreparedBatch) -> _Step:
     )
 
 
-def _layer(layer: LayerWeights, window: int | None, place: Callable[[Weight], tuple[int, int]]) -> _Layer:
+def _layer(layer: LayerWeights, window: int | None, place: Callable[[Weight], tuple[int, int, int]]) -> _Layer:
     vectors = {name: getattr(layer, name) for name in _FLOATS}
     return _Layer(
         **{name: None if vector is None else vector.data_ptr() for name, vector in vectors.items()},

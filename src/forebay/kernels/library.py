@@ -22,7 +22,7 @@ class Format(IntEnum):
 
 _SIGNATURES: dict[str, tuple[type | None, list[type]]] = {
     "forebay_panel": (c_int64, []),
-    "forebay_linear": (None, [c_void_p] * 5 + [c_int64] * 3 + [c_int] * 2),
+    "forebay_linear": (None, [c_void_p] * 5 + [c_int64] * 3 + [c_int] * 3),
     "forebay_pack": (None, [c_void_p] * 2 + [c_int64] * 2 + [c_int]),
     "forebay_quantised_bytes": (c_int64, [c_int64] * 2 + [c_int]),
     "forebay_pack_quantised": (None, [c_void_p] * 4 + [c_int64] * 2 + [c_int]),

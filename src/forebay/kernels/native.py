@@ -7,14 +7,17 @@ OpenMP pool.
 from __future__ import annotations
 
 import ctypes
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from forebay.kernels.checks import PreparedBatch, check_kv, check_tensor, prepare_batch
+from forebay.kernels.crossover import USUAL_CROSSOVER, MatrixKind, known_crossovers
 from forebay.kernels.draw import Pick, native_picks
 from forebay.kernels.interface import KvLayout, LayerSettings, LayerWeights, Stack, StepBatch, Weight
 from forebay.kernels.layer_table import NativeStack
@@ -23,6 +26,8 @@ from forebay.kernels.quantised import QuantisedMatrix
 
 _NO_WINDOW = 1 << 40
 _PLAIN = {torch.float32: Format.FP32, torch.bfloat16: Format.BF16}
+_TIMED_OUTPUTS = 4096
+"""More outputs tell no more about what is faster, and a head has ten times as many."""
 _INT4 = {torch.float16: Format.INT4_FP16, torch.float32: Format.INT4_FP32}
 
 
@@ -53,6 +58,7 @@ class NativeKernels:
         self._threads = threads or torch.get_num_threads()
         self._panel = self._library.forebay_panel()
         self._batch: PreparedBatch | None = None
+        self._few: dict[MatrixKind, int] = {}
 
     def pack(self, weight: Tensor, dtype: torch.dtype) -> Weight:
         if dtype not in _PLAIN:
@@ -82,6 +88,21 @@ class NativeKernels:
         )
         return NativeWeight(panels, (outputs, inputs), panels.data_ptr(), form)
 
+    def settle(self, weights: Sequence[Weight]) -> None:
+        """What number of rows is few, for each kind of quantised matrix: as kept for this machine, or measured now."""
+        kinds = {_kind(own): own for own in map(_own, weights) if own.format not in _PLAIN.values()}
+        timers = {kind: partial(self._seconds, weight) for kind, weight in kinds.items()}
+        self._few |= known_crossovers(timers, self.name, self._threads)
+
+    def _seconds(self, weight: NativeWeight, rows: int, few: int) -> float:
+        """Time of one product of `rows` rows with (a part of) a matrix."""
+        outputs, inputs = min(weight.shape[0], _TIMED_OUTPUTS), weight.shape[1]
+        x, out = torch.ones(rows, inputs), torch.empty(rows, outputs)
+        pointers = (x.data_ptr(), weight.address, None, None, out.data_ptr())
+        start = time.perf_counter()
+        self._library.forebay_linear(*pointers, rows, outputs, inputs, weight.format, few, self._threads)
+        return time.perf_counter() - start
+
     def linear(self, x: Tensor, weight: Weight, bias: Tensor | None = None, residual: Tensor | None = None) -> Tensor:
         weight = _own(weight)
         outputs, inputs = weight.shape
@@ -102,6 +123,7 @@ class NativeKernels:
             outputs,
             inputs,
             weight.format,
+            self._few.get(_kind(weight), USUAL_CROSSOVER),
             self._threads,
         )
         return out
@@ -234,12 +256,19 @@ class NativeKernels:
         self._library.forebay_copy_pages(pages.data_ptr(), numbers.data_ptr(), len(pairs), page_bytes)
 
     def stack(self, layers: tuple[LayerWeights, ...], settings: LayerSettings) -> Stack | None:
-        return NativeStack(self._library, layers, settings, prepare=self._prepare, place=_place, threads=self._threads)
+        return NativeStack(
+            self._library, layers, settings, prepare=self._prepare, place=self._place, threads=self._threads
+        )
 
     def read(self, buffer: Tensor) -> None:
         """Read an fp32 tensor once with all threads and do nothing with it: measures the machine's memory."""
         check_tensor("buffer", buffer, torch.float32, (buffer.numel(),))
         self._library.forebay_read(buffer.data_ptr(), buffer.numel(), self._threads)
+
+    def _place(self, weight: Weight) -> tuple[int, int, int]:
+        """A packed matrix's address, format and number of rows that are few for it."""
+        own = _own(weight)
+        return own.address, own.format, self._few.get(_kind(own), USUAL_CROSSOVER)
 
     def _prepare(self, batch: StepBatch) -> PreparedBatch:
         """Addresses of the batch's tensors, checked when the batch is first seen."""
@@ -254,10 +283,8 @@ def _own(weight: Weight) -> NativeWeight:
     return weight
 
 
-def _place(weight: Weight) -> tuple[int, int]:
-    """A packed matrix's address and format."""
-    own = _own(weight)
-    return own.address, own.format
+def _kind(weight: NativeWeight) -> MatrixKind:
+    return MatrixKind(weight.format.name, *weight.shape)
 
 
 def _addresses(pages: Tensor, layer: int, layout: KvLayout) -> tuple[int, int]:

@@ -59,6 +59,9 @@ class TorchKernels:
     def pack_quantised(self, matrix: QuantisedMatrix, dtype: torch.dtype) -> Weight:
         return self.pack(matrix.dequantised(torch.float32), dtype)
 
+    def settle(self, weights: Sequence[Weight]) -> None:
+        """There is nothing to choose."""
+
     def linear(self, x: Tensor, weight: Weight, bias: Tensor | None = None, residual: Tensor | None = None) -> Tensor:
         out = _matmul(x, _values(weight))
         if bias is not None:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, fields
 
 import torch
@@ -36,6 +37,7 @@ class Model:
         self._weights = weights
         self._kernels = kernels
         self._settings = LayerSettings(weights.cos_sin, config.norm_eps, config.head_dim**-0.5, config.windows)
+        kernels.settle(list(self._matrices()))
         self._stack = kernels.stack(weights.layers, self._settings)
 
     @property
@@ -53,6 +55,11 @@ class Model:
         """Bytes of weights that a step reads: all but an embedding that is not the head as well."""
         embed, head = self._weights.embed, self._weights.head
         return self.weight_bytes - (0 if embed is head else embed.nbytes)
+
+    def _matrices(self) -> Iterator[Weight]:
+        for layer in self._weights.layers:
+            yield from (layer.qkv, layer.output, layer.gate_up, layer.down)
+        yield self._weights.head
 
     def layout(self, kv_dtype: torch.dtype) -> KvLayout:
         """The shape of the page store for this model with keys and values stored as `kv_dtype`."""

@@ -50,7 +50,7 @@ int64_t forebay_panel() { return PANEL; }
 
 void forebay_linear(
     const float* x, const void* panels, const float* bias, const float* residual, float* out, int64_t rows,
-    int64_t outputs, int64_t inputs, int format, int threads
+    int64_t outputs, int64_t inputs, int format, int few, int threads
 ) {
     if (format == BF16)
         linear(Linear<bf16>{x, (const bf16*)panels, bias, residual, out, rows, outputs, inputs}, threads);
@@ -58,7 +58,7 @@ void forebay_linear(
         linear(Linear<float>{x, (const float*)panels, bias, residual, out, rows, outputs, inputs}, threads);
     else
         quantised_linear(
-            format, {x, nullptr, bias, residual, out, rows, outputs, inputs}, (const char*)panels, threads
+            format, {x, nullptr, bias, residual, out, rows, outputs, inputs, few}, (const char*)panels, threads
         );
 }
 

@@ -1,5 +1,6 @@
-// All transformer layers of a step in one call: the operations of the other files in order, on buffers that stay. Nothing
-// is computed here. What it saves is the way through Python between them, which for a small model is a quarter of a decode step.
+// All transformer layers of a step in one call: the operations of the other files in order, on buffers that stay.
+// Nothing is computed here. What it saves is the way through Python between them, which for a small model is a quarter
+// of a decode step.
 #include <cstdint>
 
 extern "C" {
@@ -7,7 +8,7 @@ extern "C" {
 void forebay_rms_norm(const float*, const float*, float*, int64_t, int64_t, float, int);
 void forebay_silu_mul(const float*, float*, int64_t, int64_t, int);
 void forebay_linear(
-    const float*, const void*, const float*, const float*, float*, int64_t, int64_t, int64_t, int, int
+    const float*, const void*, const float*, const float*, float*, int64_t, int64_t, int64_t, int, int, int
 );
 void forebay_rope_and_store(
     float*, const float*, const int32_t*, const int32_t*, const float*, const float*, void*, void*, int64_t, int64_t,
@@ -21,7 +22,7 @@ void forebay_attention(
 // Fields as in `layer_table.py`.
 struct Matrix {
     const void* panels;
-    int64_t format;
+    int64_t format, few;
 };
 
 struct Layer {
@@ -55,7 +56,8 @@ void forebay_layers(
     auto linear = [&](const float* x, const Matrix& weight, const float* bias, const float* residual, float* out,
                       int64_t outputs, int64_t inputs) {
         forebay_linear(
-            x, weight.panels, bias, residual, out, tokens, outputs, inputs, (int)weight.format, threads
+            x, weight.panels, bias, residual, out, tokens, outputs, inputs, (int)weight.format, (int)weight.few,
+            threads
         );
     };
     for (int64_t i = 0; i < s.layers; i++) {

@@ -14,6 +14,7 @@ struct Linear {
     const float* residual;
     float* out;
     int64_t rows, outputs, inputs;
+    int64_t few = 0;    // quantised: up to so many rows weights become fp32 in registers
     int64_t first = 0;  // the panel of the matrix that `panels` begins with
 
     const T* panel(int64_t index) const { return panels + (index - first) * inputs * PANEL; }

@@ -1,86 +1,15 @@
 // Linear layers and embedding over weights of 4 or 8 bits with a scale (and offset) for 32 inputs of a column.
 //
-// Packed: panels [ceil(N / PANEL)][K / 32] of blocks. A block: the scales of PANEL columns (4 bits: then the offsets),
-// then words [32 / n][2][W] of 32 bits, each of n consecutive inputs of one column, the first in the lowest bits.
-//
 // A weight becomes fp32 before it is multiplied: value * scale is exact (at most 8 + 11 bits, or 4 + 17 for Q4_K), so
 // there is one rounding at most, and fused and separate multiply-adds agree. From there all is as with fp32 weights, in
 // the same order: a quantised matrix gives the very bits that its dequantised fp32 matrix gives. Few rows: weights
-// become fp32 in registers. Many rows: some panels become fp32 in the second-level cache, and all rows pass over them.
+// become fp32 in registers, again for each tile of rows. Many rows: some panels become fp32 in the second-level cache,
+// and all rows pass over them. What is few is measured (`crossover.py`).
 #include "quantised.h"
+#include "quantised_blocks.h"
 #include "scratch.h"
 
-#if defined(__AVX2__)
-#include <immintrin.h>
-#endif
-
 namespace {
-
-constexpr int GROUP = 32;  // inputs that share a scale
-
-struct half {
-    uint16_t bits;
-};
-
-INLINE vf load_scales(const float* p) { return load(p); }
-#if defined(__AVX512F__)
-INLINE vf load_scales(const half* p) { return (vf)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i*)p)); }
-#elif defined(__AVX2__) && defined(__F16C__)
-INLINE vf load_scales(const half* p) { return (vf)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i*)p)); }
-#else
-// Shifted into place, an fp16 is an fp32 with an exponent too small by 112; this holds for subnormal ones too.
-INLINE vf load_scales(const half* p) {
-    vh halves;
-    std::memcpy(&halves, p, sizeof halves);
-    vu bits = __builtin_convertvector(halves, vu);
-    vf magnitude = (vf)((bits & 0x7fffu) << 13) * splat(0x1p112f);
-    return (vf)((vu)magnitude | (bits & 0x8000u) << 16);
-}
-#endif
-
-template <int BITS, class S>
-struct Quantised {
-    typedef S Scale;
-    static constexpr int bits = BITS;
-    static constexpr bool has_offset = BITS == 4;
-    static constexpr int in_word = 32 / BITS;          // inputs of a word
-    static constexpr int words = GROUP / in_word;      // of a column in a block
-    static constexpr int64_t values_at = (has_offset ? 2 : 1) * PANEL * sizeof(S);
-    static constexpr int64_t block_bytes = values_at + words * PANEL * 4;
-};
-
-template <class Q>
-INLINE vu word(const char* block, int index, int half) {
-    vu words;
-    std::memcpy(&words, block + Q::values_at + (index * 2 + half) * W * 4, sizeof words);
-    return words;
-}
-
-// The scales and offsets of W columns of a block. Values are not shifted to a word's right end but masked where they
-// stand, which makes them a power of two too large; `scale` has as much less, exactly.
-template <class Q>
-struct Columns {
-    vf scale[Q::bits == 4 ? 2 : 1];  // 4 bits: of the lower value of a byte, then of the higher
-    vf offset;
-
-    INLINE Columns of(const char* block, int half) {
-        auto* numbers = (const typename Q::Scale*)block + half * W;
-        vf scale = load_scales(numbers);
-        if constexpr (Q::bits == 4) return {{scale, scale * splat(0x1p-4f)}, load_scales(numbers + PANEL)};
-        return {{scale * splat(0x1p-24f)}, vf{}};
-    }
-
-    // The weights of input `i` of a word; inputs are asked for in order, since `words` moves on.
-    INLINE vf weights(vu& words, int i, const Columns& columns) {
-        if constexpr (Q::bits == 4) {
-            if (i > 0 && i % 2 == 0) words >>= 8;
-            vi values = (vi)(words & (i % 2 ? 0xf0u : 0x0fu));
-            return __builtin_convertvector(values, vf) * columns.scale[i % 2] + columns.offset;
-        }
-        vi values = (vi)(words << (24 - 8 * i) & 0xff000000u);
-        return __builtin_convertvector(values, vf) * columns.scale[0];
-    }
-};
 
 // Ask for the block at the same place of the next NP panels. The processor's own prefetching ends at every page of
 // 4 KiB, and a panel of 576 inputs has one and a half.
@@ -132,15 +61,6 @@ INLINE void multiply_quantised(
     }
 }
 
-template <class Q>
-struct Panels {
-    const char* blocks;
-    int64_t groups;
-
-    int64_t bytes() const { return groups * Q::block_bytes; }
-    const char* panel(int64_t index) const { return blocks + index * bytes(); }
-};
-
 template <class Q, int MR, int NP>
 INLINE void few_tile(const Linear<float>& job, const Panels<Q>& panels, int64_t row, int64_t panel) {
     Tile<MR, NP> tile = {};
@@ -157,11 +77,24 @@ ONCE void few_rows_at(const Linear<float>& job, const Panels<Q>& panels, int64_t
 }
 
 template <class Q, int MR = ROWS>
-INLINE void few_rows(
+INLINE void rows_of_tile(
     int64_t rows, const Linear<float>& job, const Panels<Q>& panels, int64_t row, int64_t panel, int64_t end
 ) {
     if (rows == MR) return few_rows_at<Q, MR>(job, panels, row, panel, end);
-    if constexpr (MR > 1) few_rows<Q, MR - 1>(rows, job, panels, row, panel, end);
+    if constexpr (MR > 1) rows_of_tile<Q, MR - 1>(rows, job, panels, row, panel, end);
+}
+
+// Rows [row, row_end) times panels [panel, end): all rows of a panel before the next, which stays in the cache meanwhile.
+template <class Q>
+void few_rows(
+    const Linear<float>& job, const Panels<Q>& panels, int64_t row, int64_t row_end, int64_t panel, int64_t end
+) {
+    if (row_end - row <= ROWS) return rows_of_tile<Q>(row_end - row, job, panels, row, panel, end);
+    for (; panel < end; panel++)
+        for (int64_t at = row, count; at < row_end; at += count) {
+            count = next_rows(row_end - at);
+            rows_of_tile<Q>(count, job, panels, at, panel, panel + 1);
+        }
 }
 
 // One panel as fp32 [K, PANEL].
@@ -184,7 +117,7 @@ template <class Q>
 void linear(const Linear<float>& job, const Panels<Q>& panels, int threads) {
     constexpr int64_t CACHE = 512 << 10;  // twice what plain weights get, so that a widened panel serves more rows
     auto work = [&](int64_t row, int64_t row_end, int64_t panel, int64_t end) {
-        if (row_end - row <= ROWS) return few_rows<Q>(row_end - row, job, panels, row, panel, end);
+        if (row_end - row <= job.few) return few_rows<Q>(job, panels, row, row_end, panel, end);
         int64_t step = panel_steps(row_end - row), size = job.inputs * PANEL;
         Linear<float> widened = job;
         float* memory = scratch(step * size);
