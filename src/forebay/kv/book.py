@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from operator import eq
 
+from forebay.kv.book_check import problems_of
 from forebay.kv.identity import PAGE_TOKENS
 from forebay.kv.pages import PagePool
 from forebay.kv.sequence_pages import SequencePages, pages_for
@@ -230,14 +231,8 @@ class KvBook:
         if self.prefix_cache and pages.registered != computed // PAGE_TOKENS:
             raise ValueError(f"{computed} tokens are to be shared, but only {pages.registered} pages are committed")
         full = computed // PAGE_TOKENS
-        twin = replace(
-            pages,
-            reuse=True,
-            numbers=pages.numbers[: pages_for(computed)],
-            ids=pages.ids[:full],
-            hits=0,
-            points=[*pages.points],
-        )
+        numbers, ids = pages.numbers[: pages_for(computed)], pages.ids[:full]
+        twin = replace(pages, reuse=True, numbers=numbers, ids=ids, hits=0, points=[*pages.points])
         for number in self._numbers(twin):
             self._pool.hold(number)
         self._holding[twin] = None
@@ -265,18 +260,8 @@ class KvBook:
     def check(self) -> list[str]:
         """Recount everything: each page in one state, holders as many as sequences hold it, ids consistent. Empty
         when well."""
-        counted = Counter(number for pages in self._holding for number in self._numbers(pages))
         roots = self._roots if self.policy is None else None
-        found = self._pool.problems(counted) + self._pool.index.problems(roots)
-        for pages in self._holding:
-            held = self._numbers(pages)
-            if len(set(held)) != len(held):
-                found.append("a sequence holds a page twice")
-            numbered = range(pages.start, pages.registered)
-            wrong = [i for i in numbered if self._pool.index.number(pages.ids[i]) != pages.numbers[i]]
-            if wrong:
-                found.append(f"a sequence's pages {wrong} are not those that are registered under their ids")
-        return found
+        return problems_of(self._pool, roots, {pages: self._numbers(pages) for pages in self._holding})
 
     def _numbers(self, pages: SequencePages) -> Sequence[int]:
         """The pages that the sequence holds."""
