@@ -20,7 +20,7 @@ import httpx2
 import psutil
 from openai import AsyncOpenAI
 
-REQUESTS = 200
+REQUESTS = 100
 CONCURRENCY = 32
 
 
@@ -107,7 +107,7 @@ def test_mixed_traffic_with_hang_ups_leaves_nothing_behind(tmp_path: Path) -> No
     with served("--kv-memory", "64MiB", *tiers) as server:
         results = asyncio.run(traffic(server.url))
         stayed = [(index, tokens) for index, (stays, tokens) in enumerate(results) if stays]
-        assert 100 < len(stayed) < REQUESTS, "some stay and some hang up"
+        assert REQUESTS / 2 < len(stayed) < REQUESTS, "some stay and some hang up"
         for index, tokens in stayed:
             choice = random.Random(index)
             choice.random()
