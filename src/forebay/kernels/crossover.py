@@ -13,9 +13,11 @@ from forebay.kernels.kept import keep, read_kept
 
 USUAL_CROSSOVER = 6
 """Where nothing is measured: the rows of one register tile with AVX2."""
-_TRIED = range(3, 17)
+_TRIED = range(4, 14)
 """Numbers of rows that are timed: with fewer, registers win everywhere; with more, the cache does."""
-_TRIES = 3
+_TRIES = 4
+_AGREE = 2
+"""Two measurements that differ by more say that the machine was busy: neither is believed."""
 _KIND = "crossover"
 
 Timer = Callable[[int, int], float]
@@ -35,17 +37,26 @@ class MatrixKind(NamedTuple):
 
 
 def known_crossovers(timers: Mapping[MatrixKind, Timer], kernels: str, threads: int) -> dict[MatrixKind, int]:
-    """The crossover of each kind: kept for this processor, kernels and number of threads, or measured and then kept."""
+    """The crossover of each kind: kept for this processor, kernels and number of threads, or measured and then kept.
+    Where it can't be measured, on a busy machine, the usual one serves, and the next start tries again.
+    """
     kept = read_kept(_KIND, kernels, threads)
     known = {kind: _valid(kept.get(kind.key)) for kind in timers}
-    found = {kind: measure(timers[kind]) if few is None else few for kind, few in known.items()}
-    if None in known.values():
-        keep(_KIND, kernels, threads, kept | {kind.key: few for kind, few in found.items()})
-    return found
+    new = {kind: measure(timers[kind]) for kind, few in known.items() if few is None}
+    measured = {kind.key: few for kind, few in new.items() if few is not None}
+    if measured:
+        keep(_KIND, kernels, threads, kept | measured)
+    return {kind: few or USUAL_CROSSOVER for kind, few in (known | new).items()}
 
 
-def measure(timer: Timer) -> int:
-    """Time both ways for each number of rows, taking turns, the best of a few tries each, and choose by `crossover`."""
+def measure(timer: Timer) -> int | None:
+    """Time both ways for each number of rows, twice over; the lower result, or None if the two don't agree."""
+    first, second = _once(timer), _once(timer)
+    return min(first, second) if abs(first - second) <= _AGREE else None
+
+
+def _once(timer: Timer) -> int:
+    """Both ways take turns; the best of a few tries counts, for other work on the machine only makes one slower."""
     times = {}
     for rows in _TRIED:
         pairs = [(timer(rows, rows), timer(rows, 0)) for _ in range(_TRIES)]
