@@ -11,9 +11,10 @@ import pytest
 from tests.fabric.fabric_pages import PAGE, Device, chain, content, make_pool, name, put, ref
 
 from forebay.core.errors import ConfigError
-from forebay.fabric.errors import CorruptPageError, LeaseError
+from forebay.fabric.errors import LeaseError
 from forebay.fabric.faults import damage_pool
 from forebay.fabric.host_pool import HostPool
+from forebay.fabric.lease import copy_pages
 from forebay.fabric.memory import HostMemory
 from forebay.fabric.metrics import Metrics
 from forebay.fabric.pool_layout import data_start
@@ -36,7 +37,7 @@ def test_what_is_written_through_is_read_back(device: Device) -> None:
     assert lease is not None
     with lease:
         assert (lease.tenant, lease.nbytes, lease.ready) == ("t", PAGE, True)
-        lease.copy_to(device.address(2))
+        assert copy_pages([lease], [device.address(2)]) == 1
         assert bytes(lease.view()) == content(page.id)
     assert device.read(2) == content(page.id)
     pool.close()
@@ -49,7 +50,13 @@ def test_a_lease_ends_with_its_release(device: Device) -> None:
     assert lease is not None
     view = lease.view()
     lease.release()
-    for use in (lease.verify, lease.release, lease.view, lease.checksum, lambda: lease.copy_to(device.address(1))):
+    for use in (
+        lease.verify,
+        lease.release,
+        lease.view,
+        lease.checksum,
+        lambda: copy_pages([lease], [device.address(1)]),
+    ):
         with pytest.raises(LeaseError, match="after its lease was released"):
             use()
     with pytest.raises(ValueError, match="released"):
@@ -71,7 +78,7 @@ def test_a_page_is_read_only_once_its_copy_is_done(device: Device) -> None:
     assert lease is not None
     assert not lease.ready
     with pytest.raises(LeaseError, match="before its copy was done"):
-        lease.copy_to(device.address(1))
+        copy_pages([lease], [device.address(1)])
     waited: list[bool] = []
     thread = threading.Thread(target=lambda: waited.append(lease.wait(20.0)))
     thread.start()
@@ -79,7 +86,7 @@ def test_a_page_is_read_only_once_its_copy_is_done(device: Device) -> None:
     slot.commit()
     thread.join()
     assert waited == [True]
-    lease.copy_to(device.address(1))
+    assert copy_pages([lease], [device.address(1)]) == 1
     lease.release()
     assert device.read(1) == content(name(1))
     pool.close()
@@ -178,8 +185,8 @@ def test_a_damaged_page_is_dropped_counted_and_never_read(device: Device, caplog
     damage_pool(pool.path, name(1), byte=100)
     lease = pool.lease(name(1), "t")
     assert lease is not None
-    with lease, pytest.raises(CorruptPageError):
-        lease.copy_to(device.address(1))
+    with lease:
+        assert copy_pages([lease], [device.address(1)]) == 0
     assert pool.where(name(1), "t") is Where.MISS
     assert metrics.snapshot().corrupt_host == 1
     assert len([record for record in caplog.records if "checksum" in record.message]) == 1

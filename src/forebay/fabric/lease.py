@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Self
 
@@ -174,22 +174,28 @@ class Lease(_Memory):
         self._pending.wait(timeout)
         return self.ready
 
-    def copy_to(self, address: int) -> None:
-        """Copy the page to `address` of this process and check what arrived there.
+    def source(self) -> tuple[int, int, bytes]:
+        """Where the bytes lie, how many there are, and their checksum, for `copy_pages`. Raises LeaseError when the
+        page is not ready."""
+        return self._address, len(self._ready_buffer()), self._checksum()
 
-        Raises CorruptPageError, having dropped the page from its tier, when the bytes are wrong; LeaseError when the
-        page is not ready.
-        """
-        size = len(self._ready_buffer())
-        ctypes.memmove(address, self._address, size)
-        self._check(memory_at(address, size))
+    def found_damaged(self) -> None:
+        """The bytes do not match the checksum: drop the page from its tier."""
+        self._require_open()
+        self._drop()
 
     def verify(self) -> None:
-        """Check the bytes where they lie. Raises as `copy_to` does."""
-        self._check(self._ready_buffer())
+        """Check the bytes where they lie.
+
+        Raises CorruptPageError, having dropped the page from its tier, when they are wrong; LeaseError when the page is
+        not ready.
+        """
+        if page_checksum(self.ref.id, self._ready_buffer()) != self._checksum():
+            self._drop()
+            raise CorruptPageError(f"page {self.ref.id.hex()[:16]} does not match its checksum")
 
     def view(self) -> memoryview:
-        """The checked bytes, read only, valid until release. Raises as `copy_to` does."""
+        """The checked bytes, read only, valid until release. Raises as `verify` does."""
         self.verify()
         self._view = self._view or self._buffer.toreadonly()
         return self._view
@@ -204,11 +210,6 @@ class Lease(_Memory):
         if not self.ready:
             raise LeaseError(f"page {self.ref.id.hex()[:16]} was read before its copy was done")
         return buffer
-
-    def _check(self, data: memoryview) -> None:
-        if page_checksum(self.ref.id, data) != self._checksum():
-            self._drop()
-            raise CorruptPageError(f"page {self.ref.id.hex()[:16]} does not match its checksum")
 
 
 class Reservation(_Memory):
@@ -241,6 +242,27 @@ class Reservation(_Memory):
         self._end = None
         self._commit(found)
         return found
+
+
+def copy_pages(leases: Sequence[Lease], addresses: Sequence[int]) -> int:
+    """Copy pages to addresses of this process and check what arrived there, up to the first that is damaged, which is
+    dropped from its tier; returns how many leading ones are right.
+
+    What is done per page between two copies is as little as can be: it runs with cold caches, and other threads that
+    copy wait for it. Raises LeaseError, with nothing copied, when a page is not ready.
+    """
+    sources = [lease.source() for lease in leases]
+    targets = [memory_at(address, size) for address, (_, size, _) in zip(addresses, sources, strict=True)]
+    ids = [lease.ref.id for lease in leases]
+    copy, check = ctypes.memmove, page_checksum
+    for done, (target, address, (source, size, checksum), page) in enumerate(
+        zip(targets, addresses, sources, ids, strict=True)
+    ):
+        copy(address, source, size)
+        if check(page, target) != checksum:
+            leases[done].found_damaged()
+            return done
+    return len(leases)
 
 
 def _address(buffer: memoryview) -> int:

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from itertools import islice
 
 from forebay.fabric.checksum import memory_at
-from forebay.fabric.errors import CorruptPageError, TierError
+from forebay.fabric.errors import TierError
 from forebay.fabric.host_pool import HostPool
 from forebay.fabric.jobs import Loaded, LoadJob
-from forebay.fabric.lease import DiskLease, Lease
+from forebay.fabric.lease import DiskLease, Lease, copy_pages
 from forebay.fabric.metrics import Metrics
 from forebay.fabric.protocol import StorageTier
 from forebay.kv.identity import PAGE_TOKENS
@@ -116,8 +116,9 @@ class Loader:
         while piece.done < piece.wanted and not job.cancelled.is_set():
             at = start + piece.done
             began = time.monotonic()
-            if self._from_host(job, at):
-                piece.host.append(job.refs[at])
+            count = self._from_host(job, at, end)
+            if count:
+                piece.host += job.refs[at : at + count]
                 piece.host_s += time.monotonic() - began
                 continue
             count = self._from_disk(job, at, end)
@@ -127,19 +128,35 @@ class Loader:
                 break
         return piece
 
-    def _from_host(self, job: LoadJob, i: int) -> bool:
-        lease = job.leases[i] or self._pool.lease(job.refs[i].id, job.refs[i].tenant)
-        job.leases[i] = None
-        if lease is None:
-            return False
-        with lease:
-            try:
-                if not lease.wait(_PENDING_S):
-                    return False
-                lease.copy_to(job.addresses[i])
-            except CorruptPageError:
-                return False
-        return True
+    def _from_host(self, job: LoadJob, start: int, end: int) -> int:
+        """Load pages of [start, end) that the host pool has; returns how many leading ones are right.
+
+        Those, and a damaged one behind them, are not leased any more.
+        """
+        leases = self._host_leases(job, start, end)
+        done = 0
+        try:
+            done = copy_pages(leases, job.addresses[start : start + len(leases)])
+            return done
+        finally:
+            for i, lease in enumerate(leases[: done + 1], start):
+                job.leases[i] = None
+                lease.release()
+
+    def _host_leases(self, job: LoadJob, start: int, end: int) -> list[Lease]:
+        """Of the leading ones of these pages, with their bytes there; they are the job's."""
+        leases: list[Lease] = []
+        for i in range(start, end):
+            lease = job.leases[i] or self._pool.lease(job.refs[i].id, job.refs[i].tenant)
+            if lease is None:
+                break
+            if not lease.wait(_PENDING_S):
+                job.leases[i] = None
+                lease.release()
+                break
+            job.leases[i] = lease
+            leases.append(lease)
+        return leases
 
     def _from_disk(self, job: LoadJob, start: int, end: int) -> int:
         """Load pages of [start, end) that the host pool lacks; returns how many leading ones are right.

@@ -96,8 +96,9 @@ class Mover:
 
         The memory at `addresses` belongs to the load until then.
         """
+        asked = time.monotonic()
         leases = take_leases(self._pool, refs)
-        job = LoadJob(self._next_ticket, refs, addresses, leases, time.monotonic())
+        job = LoadJob(self._next_ticket, refs, addresses, leases, asked)
         worker = self._disk_worker if None in leases else self._host_worker
         self._loads[job.ticket] = job
         if not worker.offer(job):

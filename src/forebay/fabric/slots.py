@@ -39,6 +39,7 @@ class Slots:
         if self.total < 1:
             raise ConfigError(f"A host pool of {wanted.size} bytes holds no page of {page_bytes} bytes.")
         self.page_bytes = page_bytes
+        self._start, self._slot_bytes = data_start(self.total), aligned(page_bytes)
         self._memory = create_memory(wanted)
         self.path = self._memory.path
         self._table = write_header(self._memory.buffer, self.total, page_bytes)
@@ -59,12 +60,12 @@ class Slots:
 
     def memory(self, slot: int) -> memoryview:
         """The bytes of a slot."""
-        start = data_start(self.total) + slot * aligned(self.page_bytes)
+        start = self._start + slot * self._slot_bytes
         return self._memory.buffer[start : start + self.page_bytes]
 
     def address(self, slot: int) -> int:
         """Where those bytes lie in this process."""
-        return self._memory.address + data_start(self.total) + slot * aligned(self.page_bytes)
+        return self._memory.address + self._start + slot * self._slot_bytes
 
     def publish(self, slot: int, ref: PageRef, checksum: bytes) -> None:
         """The slot holds this page, complete."""
