@@ -6,12 +6,13 @@ input closes (its parent is gone), or when steps keep failing. SIGINT is left to
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import signal
 import sys
 import time
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import msgspec
 import zmq
@@ -33,9 +34,12 @@ from forebay.core.messages import (
     ToWorker,
     WorkerFailed,
 )
-from forebay.engine.build import build_engine
-from forebay.engine.engine import Engine
 from forebay.engine.options import WorkerOptions
+from forebay.engine.torch_import import import_torch
+
+if TYPE_CHECKING:
+    from forebay.engine.build import Report
+    from forebay.engine.engine import Engine
 
 log = logging.getLogger(__name__)
 
@@ -120,6 +124,19 @@ def _handle(engine: Engine, connection: Connection, message: Submit | Abort | Ch
             connection.send(engine.check(check_id))
 
 
+def build(options: WorkerOptions, report: Report) -> Engine:
+    """As `build_engine`, which is imported here, after torch. What is imported stays until the process ends, so the
+    garbage collector need not look at it, then or later.
+    """
+    gc.disable()
+    import_torch()
+    from forebay.engine.build import build_engine  # noqa: PLC0415
+
+    gc.freeze()
+    gc.enable()
+    return build_engine(options, report)
+
+
 def main() -> int:
     """Arguments: the address to connect to, and `WorkerOptions` as JSON."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -128,7 +145,7 @@ def main() -> int:
         connection = Connection(sys.argv[1])
     try:
         options = msgspec.json.decode(sys.argv[2], type=WorkerOptions)
-        engine = build_engine(options, lambda stage, share: connection.send(Progress(stage, share)))
+        engine = build(options, lambda stage, share: connection.send(Progress(stage, share)))
         if engine.wake_fd is not None:
             connection.watch(engine.wake_fd)
         trim_heap()
