@@ -37,6 +37,8 @@ class CompareOptions:
     """Turns that each side takes; medians are reported."""
     row_budget: Seconds | None = None
     """Seconds that one row of one side may take over all turns; a row is measured once even when that takes longer."""
+    requests: Positive = 1
+    """Requests that each client sends to a server, one after the other."""
     gguf: Path | None = None
     """GGUF file that llama.cpp reads; by default the model itself when it is one."""
     hf_folder: Path | None = None
@@ -115,7 +117,7 @@ def _setup(model: str, source: ModelSource, options: CompareOptions) -> Setup:
     return Setup(
         model=model,
         threads=options.threads or cpu_info().usable_cores,
-        load=Load(),
+        load=Load(requests_per_client=options.requests),
         gguf=None if gguf is None else str(gguf),
         hf_folder=None if hf_folder is None else str(hf_folder),
         max_model_len=_CONTEXT,
