@@ -127,6 +127,25 @@ def test_no_more_reads_are_under_way_than_threads() -> None:
     assert 1 < most[0] <= THREADS
 
 
+def test_nothing_is_written_to_once_a_load_has_ended() -> None:
+    """The first piece is a miss while the others are still being read."""
+    reading: set[bytes] = set()
+    all_there = threading.Barrier(THREADS, timeout=20.0)
+
+    def linger(leases: Sequence[DiskLease]) -> None:
+        reading.add(leases[0].ref.id)
+        all_there.wait()
+        if leases[0].ref.id != chain(1)[0].id:
+            time.sleep(0.05)
+        reading.discard(leases[0].ref.id)
+
+    with opened(Slow(linger)) as setup:
+        setup.to_disk(*EVERY)
+        setup.store.bytes[setup.pages[0].id][9] ^= 1
+        assert setup.run().pages == 0
+        assert not reading
+
+
 @pytest.mark.parametrize("gap", range(PAGES))
 def test_a_load_ends_at_the_first_page_that_cannot_be_had(gap: int) -> None:
     with opened(Slow()) as setup:
