@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -93,6 +95,46 @@ def test_verify_exits_1_on_a_bad_page_and_names_it(run: Run, folder: Path) -> No
     assert json.loads(outcome.out)["bad"] == [name(2, "alice").hex()]
 
 
+@pytest.mark.parametrize("command", ["stats", "ls", "verify", "prune", "clear"])
+def test_where_there_is_no_cache_nothing_is_made(run: Run, tmp_path: Path, command: str) -> None:
+    more = ("--to", "1MiB") if command == "prune" else ()
+    assert run("cache", command, "--cache-dir", str(tmp_path), *more).code == 2
+    assert not list(tmp_path.iterdir())
+
+
+def test_lost_extents_are_bad_pages_and_not_counted(run: Run, folder: Path) -> None:
+    shutil.rmtree(folder / "extents")
+    found = json.loads(run("cache", "stats", "--cache-dir", str(folder), "--json").out)
+    assert found["pages"] == 7
+    assert 0 < found["disk_bytes"] < 100_000
+    outcome = run("cache", "verify", "--cache-dir", str(folder), "--json")
+    assert outcome.code == 1
+    assert len(json.loads(outcome.out)["bad"]) == 7
+
+
+def test_verify_finds_damage_of_the_index(run: Run, folder: Path) -> None:
+    """Also where no page is named wrongly for it."""
+    with sqlite3.connect(folder / "index.sqlite") as index:
+        (root,) = index.execute("SELECT rootpage FROM sqlite_master WHERE name = 'pages'").fetchone()
+    index.close()
+    with (folder / "index.sqlite").open("r+b") as file:
+        file.seek((root - 1) * 4096 + 1)
+        file.write(b"\x0f\xf0")  # where the page's first free block lies
+    outcome = run("cache", "verify", "--cache-dir", str(folder), "--json")
+    assert outcome.code == 1
+    found = json.loads(outcome.out)
+    assert not found["bad"]
+    assert found["index"]
+
+
+def test_an_index_that_is_none_is_said(run: Run, folder: Path) -> None:
+    (folder / "index.sqlite").write_bytes(b"no database" * 500)
+    for command in ("stats", "ls", "verify"):
+        outcome = run("cache", command, "--cache-dir", str(folder))
+        assert outcome.code == 1
+        assert "can't be read" in outcome.message
+
+
 def test_looking_works_beside_a_server_and_changing_does_not(run: Run, in_use: Path) -> None:
     found = json.loads(run("cache", "stats", "--cache-dir", str(in_use), "--json").out)
     assert (found["pages"], found["server_running"]) == (7, True)
@@ -127,7 +169,7 @@ def test_the_default_folder_follows_the_environment(
 ) -> None:
     monkeypatch.setenv("FOREBAY_CACHE", str(tmp_path / "nothing"))
     outcome = run("cache", "stats")
-    assert outcome.code == 1
+    assert outcome.code == 2, "which is not what a bad page gives"
     assert f"There is no KV cache in {tmp_path / 'nothing' / 'kv'}." in outcome.message
     folder.rename(tmp_path / "kv")
     monkeypatch.setenv("FOREBAY_CACHE", str(tmp_path))

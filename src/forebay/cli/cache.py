@@ -96,7 +96,7 @@ def list_pages(*, cache_dir: CacheDir = None, tenant: str | None = None, limit: 
 
 @app.command
 def verify(*, cache_dir: CacheDir = None, json: Flag = False) -> int:
-    """Read every page and compare it with its checksum; exit code 1 when one is bad.
+    """Read every page and compare it with its checksum; exit code 1 when one is bad, or the index is damaged.
 
     Parameters
     ----------
@@ -111,14 +111,16 @@ def verify(*, cache_dir: CacheDir = None, json: Flag = False) -> int:
     with inspect.reading(folder) as index, console.stages("checking pages") as report:
         verdict = inspect.verify(folder, index, report)
     if json:
-        found = {"pages": verdict.pages, "bytes": verdict.bytes, "bad": verdict.bad}
+        found = {"pages": verdict.pages, "bytes": verdict.bytes, "bad": verdict.bad, "index": verdict.index}
         console.say(json_module.dumps(found, indent=2))
     else:
         size = console.binary_size(verdict.bytes)
         console.say(f"{verdict.pages} pages, {size}: {len(verdict.bad) or 'none'} bad")
         for page in verdict.bad:
             console.say(f"bad: {page}")
-    return 1 if verdict.bad else 0
+        for problem in verdict.index:
+            console.say(f"index: {problem}")
+    return 0 if verdict.whole else 1
 
 
 @app.command
@@ -167,18 +169,18 @@ def clear(*, cache_dir: CacheDir = None) -> int:
 
 def _folder(given: Path | None) -> Path:
     from forebay.core.location import cache_folder
+    from forebay.fabric.index import NAME
 
-    return cache_folder("kv") if given is None else given
+    folder = cache_folder("kv") if given is None else given
+    if not (folder / NAME).exists():
+        raise UsageError(f"There is no KV cache in {folder}.")
+    return folder
 
 
 def _open(folder: Path) -> DiskStore:
-    from forebay.core.errors import ConfigError
     from forebay.fabric.disk_store import DiskStore
-    from forebay.fabric.index import NAME
     from forebay.fabric.metrics import Metrics
 
-    if not (folder / NAME).exists():
-        raise ConfigError(f"There is no KV cache in {folder}.")
     return DiskStore(folder, 1 << 62, Metrics(), time.time())
 
 

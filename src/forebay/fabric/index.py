@@ -77,7 +77,8 @@ class Index:
     def _check_format(self) -> None:
         found = self.value("format")
         if found != FORMAT:
-            raise ConfigError(f"The cache directory has format {found}, this version reads {FORMAT}; clear it first.")
+            wanted = f"this version reads {FORMAT}. Remove {self._path.parent} first."
+            raise ConfigError(f"The cache directory has format {found}, {wanted}")
 
     @property
     def disk_bytes(self) -> int:
@@ -87,6 +88,11 @@ class Index:
             path = self._path.with_name(NAME + suffix)
             total += path.stat().st_size if path.exists() else 0
         return total
+
+    def problems(self) -> list[str]:
+        """What SQLite finds wrong in the index, a few things at most; empty when it is whole."""
+        found = [str(row[0]) for row in self._db.execute("PRAGMA integrity_check(5)")]
+        return [] if found == ["ok"] else found
 
     def records(self) -> Iterator[Record]:
         """All pages, in order of their places."""

@@ -19,12 +19,19 @@ from forebay.fabric.index import NAME, Index, Record
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a check of all pages found."""
+    """What a check of all pages and of the index found."""
 
     pages: int
     bytes: int
     bad: list[str]
     """Ids (hex) of the pages that do not match their checksums."""
+    index: list[str]
+    """What is wrong with the index, in SQLite's words."""
+
+    @property
+    def whole(self) -> bool:
+        """Whether nothing is wrong."""
+        return not self.bad and not self.index
 
 
 @contextmanager
@@ -48,7 +55,7 @@ def reading(folder: Path) -> Iterator[Index]:
 def disk_usage(folder: Path) -> int:
     """Bytes of disk that the directory's files hold; files that go meanwhile don't count."""
     total = 0
-    for path in [*folder.iterdir(), *(folder / EXTENTS).iterdir()]:
+    for path in folder.glob("**/*"):
         try:
             total += path.stat().st_blocks * 512 if path.is_file() else 0
         except FileNotFoundError:
@@ -72,7 +79,8 @@ def in_use(folder: Path) -> bool:
 
 
 def verify(folder: Path, index: Index, report: Callable[[str, float], None]) -> Verdict:
-    """Read every page and compare it with its checksum. A page that the server drops or moves meanwhile is not bad."""
+    """Read every page and compare it with its checksum, and look through the index. A page that the server drops or
+    moves meanwhile is not bad."""
     records = list(index.records())
     bad, size = [], 0
     for done, record in enumerate(records):
@@ -80,7 +88,7 @@ def verify(folder: Path, index: Index, report: Callable[[str, float], None]) -> 
         size += record.place.size
         if not _matches(folder, record) and _still_there(folder, index, record):
             bad.append(record.ref.id.hex())
-    return Verdict(len(records), size, bad)
+    return Verdict(len(records), size, bad, index.problems())
 
 
 def totals(groups: list[dict[str, Any]]) -> dict[str, int]:
