@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import anthropic
+import openai
 import pytest
 
 from forebay.api import ApiConfig
@@ -77,6 +78,22 @@ def claude(scripted: Live) -> Iterator[anthropic.Anthropic]:
     """Anthropic's client of the scripted server."""
     with anthropic.Anthropic(base_url=scripted.url, api_key="none", max_retries=0) as client:
         yield client
+
+
+@pytest.fixture
+def live(running: Live) -> Live:
+    """The server that a file of tests calls `running`, with a router that has forgotten what was before."""
+    running.router.reset()
+    return running
+
+
+@pytest.fixture
+def client(live: Live) -> Iterator[openai.OpenAI]:
+    """OpenAI's client of that server."""
+    from tests.api.responses import client_of
+
+    with client_of(live) as made:
+        yield made
 
 
 @pytest.fixture

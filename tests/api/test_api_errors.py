@@ -8,38 +8,12 @@ import socket
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import httpx2
 import pytest
 from tests.api.live import Live
+from tests.api.protocols import CHAT, CHATS, COMPLETION, MESSAGE, PATHS, error_of
 
 from forebay.api import ApiConfig
 from forebay.core.errors import EngineUnavailableError, OverloadedError
-
-CHATS = "/v1/chat/completions"
-CHAT: dict[str, Any] = {"model": "smollm2", "messages": [{"role": "user", "content": "Hi"}]}
-MESSAGE: dict[str, Any] = {**CHAT, "max_tokens": 50}
-COMPLETION: dict[str, Any] = {"model": "smollm2", "prompt": "Hi"}
-RESPONSE: dict[str, Any] = {"model": "smollm2", "input": "Hi"}
-PATHS = [
-    ("/v1/chat/completions", CHAT),
-    ("/v1/completions", COMPLETION),
-    ("/v1/messages", MESSAGE),
-    ("/v1/responses", RESPONSE),
-]
-
-
-def error_of(answer: httpx2.Response) -> dict[str, Any]:
-    """The error object, checked for the shape of the path's protocol."""
-    body = answer.json()
-    error: dict[str, Any] = body["error"]
-    if answer.request.url.path.startswith("/v1/messages"):
-        assert body["type"] == "error"
-        assert set(error) == {"type", "message"}
-        assert body["request_id"] == answer.headers["request-id"]
-    else:
-        assert set(error) == {"message", "type", "param", "code"}
-        assert answer.headers["x-request-id"]
-    return error
 
 
 @pytest.mark.parametrize(("path", "body"), PATHS)

@@ -25,18 +25,6 @@ def running() -> Iterator[Live]:
         yield live
 
 
-@pytest.fixture
-def live(running: Live) -> Live:
-    running.router.reset()
-    return running
-
-
-@pytest.fixture
-def client(live: Live) -> Iterator[openai.OpenAI]:
-    with client_of(live) as made:
-        yield made
-
-
 def prompt(live: Live) -> str:
     """What the engine was given last, control tokens by their spelling."""
     recipe = live.recipe

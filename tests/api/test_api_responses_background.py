@@ -25,18 +25,6 @@ def running() -> Iterator[Live]:
         yield live
 
 
-@pytest.fixture
-def live(running: Live) -> Live:
-    running.router.reset()
-    return running
-
-
-@pytest.fixture
-def client(live: Live) -> Iterator[openai.OpenAI]:
-    with client_of(live) as made:
-        yield made
-
-
 def begin(client: openai.OpenAI) -> str:
     """The id of a response that is being made."""
     made = client.responses.create(model=MODEL_NAME, input="Hi", background=True)

@@ -10,11 +10,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
-import httpx2
 import pytest
 from starlette.types import Message
 from tests.api.fakes import FakeRouter
 from tests.api.live import Live, events, wait_for
+from tests.api.protocols import CHAT, CHATS, COMPLETION, MESSAGE, PATHS, error_of
 
 from forebay.api import ApiConfig
 from forebay.api.anthropic_events import MessageEvents
@@ -25,32 +25,6 @@ from forebay.api.observe import RequestObserver
 from forebay.api.sse import EventStream
 from forebay.core.request import GenerateRequest, SamplingParams
 from forebay.recipe import Recipe
-
-CHATS = "/v1/chat/completions"
-CHAT: dict[str, Any] = {"model": "smollm2", "messages": [{"role": "user", "content": "Hi"}]}
-MESSAGE: dict[str, Any] = {**CHAT, "max_tokens": 50}
-COMPLETION: dict[str, Any] = {"model": "smollm2", "prompt": "Hi"}
-RESPONSE: dict[str, Any] = {"model": "smollm2", "input": "Hi"}
-PATHS = [
-    ("/v1/chat/completions", CHAT),
-    ("/v1/completions", COMPLETION),
-    ("/v1/messages", MESSAGE),
-    ("/v1/responses", RESPONSE),
-]
-
-
-def error_of(answer: httpx2.Response) -> dict[str, Any]:
-    """The error object, checked for the shape of the path's protocol."""
-    body = answer.json()
-    error: dict[str, Any] = body["error"]
-    if answer.request.url.path.startswith("/v1/messages"):
-        assert body["type"] == "error"
-        assert set(error) == {"type", "message"}
-        assert body["request_id"] == answer.headers["request-id"]
-    else:
-        assert set(error) == {"message", "type", "param", "code"}
-        assert answer.headers["x-request-id"]
-    return error
 
 
 def test_chat_event_order(shared: Live) -> None:
