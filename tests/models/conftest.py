@@ -18,8 +18,18 @@ def _one_thread() -> None:
 @pytest.fixture(scope="session", params=["torch", "native"])
 def kernels(request: pytest.FixtureRequest) -> Kernels:
     """Each backend in turn; native is skipped, with the reason, where it can't be built."""
+    return _loaded(request.param)
+
+
+@pytest.fixture(scope="session")
+def native() -> Kernels:
+    """The compiled backend; skipped, with the reason, where it can't be built."""
+    return _loaded("native")
+
+
+def _loaded(name: str) -> Kernels:
     try:
-        return load_kernels(request.param)
+        return load_kernels(name)
     except ConfigError as error:
         pytest.skip(str(error))
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from gguf import GGMLQuantizationType
 
-from forebay.core.gguf import GGML_TYPES, GgmlType
+from forebay.core.ggml_types import GGML_TYPES, GgmlType
 from forebay.models.dequant import DECODERS, dequantize_rows
 from forebay.models.gguf_tensors import READABLE_TYPES
 

@@ -11,9 +11,8 @@ from tests.models import gguf_files, tiny
 from tests.models.harness import HandRunner, HandSequence, matrices
 from torch import Tensor
 
-from forebay.core.errors import ConfigError
-from forebay.core.gguf import GGML_TYPES
-from forebay.kernels import Kernels, QuantisedMatrix, Weight, load_kernels
+from forebay.core.ggml_types import GGML_TYPES
+from forebay.kernels import Kernels, QuantisedMatrix, Weight
 from forebay.kernels.torch_backend import TorchKernels
 from forebay.models import Model, ModelSource, load_model
 from forebay.models.dequant import dequantize_rows
@@ -22,14 +21,6 @@ from forebay.models.quantised_blocks import STORED_BITS, unpack_rows
 
 WIDE = {"hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 2}
 TYPES = {kind.name: kind for kind in GGML_TYPES.values()}
-
-
-@pytest.fixture(scope="module")
-def native() -> Kernels:
-    try:
-        return load_kernels("native")
-    except ConfigError as error:
-        pytest.skip(f"no native kernels here: {error}")
 
 
 class CountingKernels(TorchKernels):

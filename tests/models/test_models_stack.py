@@ -10,8 +10,7 @@ from tests.models import tiny
 from tests.models.harness import HandRunner, HandSequence
 from transformers import PreTrainedConfig
 
-from forebay.core.errors import ConfigError
-from forebay.kernels import Kernels, LayerSettings, LayerWeights, load_kernels
+from forebay.kernels import Kernels, LayerSettings, LayerWeights
 from forebay.models import Model, ModelSource, load_model
 
 CASES: dict[str, PreTrainedConfig] = {
@@ -20,14 +19,6 @@ CASES: dict[str, PreTrainedConfig] = {
     "qwen3-norms": tiny.qwen3(tie_word_embeddings=True),
     "llama-biases": tiny.llama(attention_bias=True, mlp_bias=True),
 }
-
-
-@pytest.fixture(scope="module")
-def native() -> Kernels:
-    try:
-        return load_kernels("native")
-    except ConfigError as error:
-        pytest.skip(f"no native kernels here: {error}")
 
 
 class _OneByOne:

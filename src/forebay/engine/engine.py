@@ -21,7 +21,7 @@ from forebay.core.messages import (
 )
 from forebay.core.request import FinishReason, GenerateRequest
 from forebay.engine.constraints import Constraints
-from forebay.engine.logprobs import token_logprobs
+from forebay.engine.logprobs import drawn_logprobs
 from forebay.engine.moves import PageMoves
 from forebay.engine.runner import ModelRunner, StepResult
 from forebay.engine.sampler import Draw, sample
@@ -196,7 +196,7 @@ class Engine:
         self, plan: StepPlan, result: StepResult, draws: list[Draw], drawn: list[int], started: float
     ) -> list[TokenOutput]:
         self._keep_prompt_logprobs(plan, result)
-        logprobs = _drawn_logprobs(result, draws, drawn)
+        logprobs = drawn_logprobs(result.logits, draws, drawn)
         ended = self._clock()
         per_row, per_sequence, tokens = [], {}, iter(zip(drawn, logprobs, strict=True))
         for row in plan.rows:
@@ -291,13 +291,3 @@ def _draws(plan: StepPlan) -> list[Draw]:
         ]
         logits_row += 1
     return draws
-
-
-def _drawn_logprobs(result: StepResult, draws: list[Draw], drawn: list[int]) -> list[TokenLogprobs | None]:
-    found: list[TokenLogprobs | None] = [None] * len(draws)
-    for top in {draw.sampling.logprobs for draw in draws} - {None}:
-        chosen = [i for i, draw in enumerate(draws) if draw.sampling.logprobs == top]
-        rows = result.logits[[draws[i].row for i in chosen]]
-        for i, logprobs in zip(chosen, token_logprobs(rows, [drawn[i] for i in chosen], top or 0), strict=True):
-            found[i] = logprobs
-    return found

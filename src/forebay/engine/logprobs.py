@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from forebay.core.messages import TokenLogprobs, TopLogprob
+from forebay.engine.sampler import Draw
 
 
 def token_logprobs(logits: Tensor, token_ids: Sequence[int], top: int) -> list[TokenLogprobs]:
@@ -21,3 +22,14 @@ def token_logprobs(logits: Tensor, token_ids: Sequence[int], top: int) -> list[T
         TokenLogprobs(token, value, [TopLogprob(i, v) for i, v in zip(row_ids, row_values, strict=True)])
         for token, value, row_ids, row_values in zip(token_ids, chosen, ids.tolist(), values.tolist(), strict=True)
     ]
+
+
+def drawn_logprobs(logits: Tensor, draws: Sequence[Draw], drawn: Sequence[int]) -> list[TokenLogprobs | None]:
+    """For each draw from a row of `logits` [M, V] what its request asked for; None where that is nothing."""
+    found: list[TokenLogprobs | None] = [None] * len(draws)
+    for top in {draw.sampling.logprobs for draw in draws} - {None}:
+        chosen = [i for i, draw in enumerate(draws) if draw.sampling.logprobs == top]
+        rows = logits[[draws[i].row for i in chosen]]
+        for i, logprobs in zip(chosen, token_logprobs(rows, [drawn[i] for i in chosen], top or 0), strict=True):
+            found[i] = logprobs
+    return found

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from forebay.core.gguf import GgmlType
+from forebay.core.ggml_types import GgmlType
 
 _PIECE_VALUES: Final = 1 << 18
 """Values decoded at a time: 1 MiB of fp32."""

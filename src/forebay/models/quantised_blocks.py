@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from forebay.core.gguf import GgmlType
+from forebay.core.ggml_types import GgmlType
 from forebay.kernels import QuantisedMatrix
 from forebay.models.dequant import half_at, k_scales, nibbles
 
