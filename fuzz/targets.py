@@ -10,10 +10,11 @@ from functools import cache
 from typing import Final
 
 from tests.recipe.parsers.answers import CONTROL, parser, read, vocabulary
+from tests.recipe.parsers.json_texts import is_json, scan
 
 from forebay.recipe.parsers import Event, Problem, ToolCallArguments, ToolCallEnd, ToolCallStart
 from forebay.recipe.parsers.json_object import ObjectReader
-from forebay.recipe.parsers.json_scanner import MAX_DEPTH, JsonScanner
+from forebay.recipe.parsers.json_scanner import MAX_DEPTH
 
 _FORMATS: Final = sorted(CONTROL)
 _MAX_PIECE: Final = 7
@@ -90,20 +91,14 @@ def json_scanner(data: bytes) -> None:
     whole, pieces = _scanned(text, len(text) or 1), _scanned(text, size)
     _expect(whole == pieces, "in pieces it scans otherwise")
     taken, done = whole
-    _expect((done and not text[taken:].strip(" \t\r\n")) == _is_json(text), "it disagrees with the standard library")
+    _expect((done and not text[taken:].strip(" \t\r\n")) == is_json(text), "it disagrees with the standard library")
     if done and text.lstrip(" \t\r\n").startswith("{"):
         _check_object(text[:taken], size)
 
 
 def _scanned(text: str, size: int) -> tuple[int, bool]:
     """How many characters it took, and whether they are a whole value."""
-    scanner, taken = JsonScanner(), 0
-    for at in range(0, len(text), size):
-        piece = text[at : at + size]
-        took = scanner.feed(piece)
-        taken += took
-        if took < len(piece):
-            break
+    scanner, taken = scan(text, size)
     if not scanner.failed:
         scanner.end()
     return taken, scanner.done
@@ -129,18 +124,6 @@ def _check_object(text: str, size: int) -> None:
 
 class _Pairs(list[tuple[str, object]]):
     """An object's members, repeated keys too."""
-
-
-def _is_json(text: str) -> bool:
-    try:
-        json.loads(text, parse_constant=_refuse)
-    except (ValueError, RecursionError):
-        return False
-    return True
-
-
-def _refuse(name: str) -> None:
-    raise ValueError(name)
 
 
 def _expect(kept: bool, promise: str) -> None:

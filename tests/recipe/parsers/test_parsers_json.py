@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.recipe.parsers.json_texts import is_json, scan
 
 from forebay.recipe.parsers.json_object import ObjectReader
 from forebay.recipe.parsers.json_scanner import MAX_DEPTH, JsonScanner
@@ -18,18 +19,6 @@ values = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
     max_leaves=12,
 )
-
-
-def scan(text: str, size: int) -> tuple[JsonScanner, int]:
-    """The scanner behind the text in pieces of `size`, and how much it took."""
-    scanner, taken = JsonScanner(), 0
-    for at in range(0, len(text), size):
-        piece = text[at : at + size]
-        took = scanner.feed(piece)
-        taken += took
-        if took < len(piece):
-            break
-    return scanner, taken
 
 
 @few
@@ -44,19 +33,7 @@ def test_accepts_whole_values_and_nothing_less(
     scanner, _ = scan(short, size)
     assert not scanner.failed
     scanner.end()
-    assert scanner.done == _valid(short)
-
-
-def _valid(text: str) -> bool:
-    try:
-        json.loads(text, parse_constant=_refuse)
-    except ValueError:
-        return False
-    return True
-
-
-def _refuse(name: str) -> None:
-    raise ValueError(name)
+    assert scanner.done == is_json(short)
 
 
 @few
@@ -66,7 +43,7 @@ def test_agrees_with_the_standard_library(text: str, size: int) -> None:
     if not scanner.failed:
         scanner.end()
     complete = scanner.done and not text[taken:].strip(" \n")
-    assert complete == _valid(text)
+    assert complete == is_json(text)
 
 
 def test_nesting_is_bounded() -> None:
