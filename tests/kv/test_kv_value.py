@@ -10,13 +10,13 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from forebay.kv.value import ValueOrder, Worth
 
 
-def test_worth_grows_with_use_recency_and_cost_and_falls_with_size() -> None:
+def test_worth_grows_with_reuse_and_recency_and_falls_with_size() -> None:
     worth = Worth(half_life_s=60.0)
-    base = worth.score(0.0, 0, 16, 4096)
-    assert worth.score(1.0, 0, 16, 4096) > base
-    assert worth.score(0.0, 1, 16, 4096) == pytest.approx(base + 60.0)
-    assert worth.score(0.0, 0, 8192, 4096) > base
-    assert worth.score(0.0, 0, 16, 8192) == pytest.approx(base - 60.0)
+    base = worth.score(0.0, 0, 4096)
+    assert worth.score(1.0, 0, 4096) > base
+    assert worth.score(0.0, 1, 4096) == pytest.approx(base + 60.0)
+    assert worth.score(0.0, 9, 4096) == worth.score(0.0, 1, 4096), "used at all is what counts"
+    assert worth.score(0.0, 0, 8192) == pytest.approx(base - 60.0)
 
 
 class OrderMachine(RuleBasedStateMachine):

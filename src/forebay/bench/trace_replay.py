@@ -84,10 +84,10 @@ class ByValue:
 
     def use(self, blocks: Sequence[bytes], now: float) -> None:
         """Score them anew, and make room."""
-        for i, (parent, block) in enumerate(pairwise([_ROOT, *blocks]), start=1):
+        for parent, block in pairwise([_ROOT, *blocks]):
             known = block in self._order
             uses = self._uses[block] = self._uses[block] + 1 if known else 0
-            score = self._worth.score(now, uses, i * BLOCK_TOKENS, _SIZE)
+            score = self._worth.score(now, uses, _SIZE)
             if known:
                 self._order.rescore(block, score)
             else:

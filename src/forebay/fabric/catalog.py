@@ -207,7 +207,7 @@ class Catalog:
         return record
 
     def _score(self, record: Record) -> float:
-        return self._worth.score(record.last_use, record.uses, record.ref.end, record.place.size)
+        return self._worth.score(record.last_use, record.uses, record.place.size)
 
     def _is_expired(self, record: Record, now: float) -> bool:
         return self.retention.expired(record.ref.retention, record.last_use, now) and record.ref.id not in self._pins

@@ -155,7 +155,7 @@ class PoolBook:
         return found
 
     def _score(self, page: SlotPage) -> float:
-        return self._worth.score(page.last_use, page.uses, page.ref.end, self._page_bytes)
+        return self._worth.score(page.last_use, page.uses, self._page_bytes)
 
     def _hold_pins(self, page: SlotPage) -> None:
         for _ in range(self.pins.get(page.ref.id, 0)):

@@ -1,8 +1,12 @@
 """Which stored page is worth least, for tiers that must make room. Scores and order only: nothing is dropped here.
 
-A page is worth what computing it again would cost, per byte, weighted by how often it was used and halved with every
-half-life that it lies unused. The logarithm of that value falls at the same rate for all pages, so a page's score can
-be written as a time, `last use + half-life * log2(weight)`, which needs no update as time goes by.
+A page is worth the tokens that it saves per byte: twice that once it was used again, half with every half-life that
+it lies unused. The logarithm of that value falls at the same rate for all pages, so a page's score can be written as a
+time, `last use + half-life * log2(weight)`, which needs no update as time goes by.
+
+That a page was used again tells a prefix that others share, or a conversation that goes on, from a prompt that nobody
+repeats. How often says little more: the longest conversations have the most uses, and are the nearest to their end.
+Depth is left out for the same reason, though deep pages take longer to compute. Decision 12 has the figures.
 """
 
 from __future__ import annotations
@@ -21,12 +25,10 @@ class Worth:
 
     half_life_s: float
     """How long unused a page has to lie until it is worth half; about a tenth of the time that a tier takes to fill."""
-    attention_tokens: int = 8192
-    """The context at which a token costs twice what it costs at the start of a prompt."""
 
-    def score(self, last_use: float, uses: int, end: int, size: int) -> float:
-        """A page of `size` bytes that ends at token `end` of its sequence, used `uses` times, last at `last_use` s."""
-        weight = (1 + uses) * (1 + end / self.attention_tokens) * _MIB / size
+    def score(self, last_use: float, uses: int, size: int) -> float:
+        """A full page of `size` bytes, used `uses` times since it was stored, last at `last_use` s."""
+        weight = (2 if uses else 1) * _MIB / size
         return last_use + self.half_life_s * log2(weight)
 
 
