@@ -56,9 +56,11 @@ def run_server(
 
 
 def _keys(http: HttpOptions) -> list[ApiKey]:
-    from forebay.api.auth import load_key_file
+    if http.api_key_file is None:
+        return []
+    from forebay.api.auth import load_key_file  # all of the API comes with it, a second
 
-    return [] if http.api_key_file is None else load_key_file(http.api_key_file)
+    return load_key_file(http.api_key_file)
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -136,9 +138,10 @@ async def _serve(
     with stop.installed(_this_task()):
         async with asyncio.TaskGroup() as tasks, contextlib.AsyncExitStack() as stack:
             # This process imports the API and reads the tokenizer while the engine's process loads the weights.
-            parts = tasks.create_task(asyncio.to_thread(_prepare, source, http, public))
+            started = asyncio.Event()
+            parts = tasks.create_task(_prepare_once(started, source, http, public))
             with console.stages("starting the engine") as report:
-                router = await stack.enter_async_context(local_worker(options, report))
+                router = await stack.enter_async_context(local_worker(options, report, on_start=started.set))
                 prepared = await parts
                 for ids in prepared.public:
                     await router.mark_public(ids)
@@ -164,6 +167,14 @@ def _this_task() -> asyncio.Task[object]:
     if task is None:
         raise RuntimeError("the server must run in a task")
     return task
+
+
+async def _prepare_once(
+    started: asyncio.Event, source: ModelSource, http: HttpOptions, public: Sequence[Path]
+) -> PreparedServer:
+    """Not before the engine's process has started: imports in a thread would hold that up. Raises ForebayError."""
+    await started.wait()
+    return await asyncio.to_thread(_prepare, source, http, public)
 
 
 def _prepare(source: ModelSource, http: HttpOptions, public: Sequence[Path]) -> PreparedServer:

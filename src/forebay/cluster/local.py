@@ -32,11 +32,15 @@ _FLUSH_S = 20.0
 
 @asynccontextmanager
 async def local_worker(
-    options: WorkerOptions, on_progress: Callable[[str, float], None] | None = None
+    options: WorkerOptions,
+    on_progress: Callable[[str, float], None] | None = None,
+    *,
+    on_start: Callable[[], None] | None = None,
 ) -> AsyncIterator[Router]:
     """Start a worker, wait until its model is loaded, and give a router to it. Leaving ends the process within seconds.
 
-    The socket lies in a folder that only this user can enter.
+    The socket lies in a folder that only this user can enter. `on_start` is called once the process runs, before its
+    model is loaded.
 
     Raises:
         ConfigError, ModelNotFoundError, UnsupportedModelError, EngineUnavailableError: it could not start.
@@ -47,6 +51,8 @@ async def local_worker(
         with WorkerLink(address) as link:
             router = Router(link, options.max_waiting, on_progress)
             process = await _start(address, options)
+            if on_start is not None:
+                on_start()
             async with asyncio.TaskGroup() as group:
                 receiving = group.create_task(router.run(), name="worker messages")
                 watching = group.create_task(_watch(process, router), name="worker process")
