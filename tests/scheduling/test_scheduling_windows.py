@@ -15,6 +15,7 @@ from tests.scheduling.tiered import LowerTiers, TieredDriver
 from forebay.core.errors import ConfigError
 from forebay.core.request import Priority
 from forebay.kv import ResumePolicy
+from forebay.scheduling.draft import attention_work
 
 CHUNKS: dict[str, Any] = {"min_chunk": 32, "max_chunk": 32, "max_model_len": 4000}
 POLICY = ResumePolicy(window=64, interval=2000)
@@ -31,6 +32,13 @@ def test_a_long_prompt_and_answer_run_in_few_pages() -> None:
     assert driver.book.check() == []
     with pytest.raises(ConfigError, match="6 pages, but one sequence of 4000 tokens takes 7"):
         Driver(6, policy=POLICY, **CHUNKS)
+
+
+@pytest.mark.parametrize(("start", "tokens"), [(0, 5), (0, 40), (10, 30), (31, 1), (32, 1), (50, 9)])
+def test_attention_is_counted_within_the_window(start: int, tokens: int) -> None:
+    seen = [at + 1 for at in range(start, start + tokens)]
+    assert attention_work(start, tokens) == sum(seen)
+    assert attention_work(start, tokens, 32) == sum(min(count, 32) for count in seen)
 
 
 def test_units_are_all_that_is_stored_and_enough_for_the_next_turn() -> None:

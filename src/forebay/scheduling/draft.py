@@ -7,16 +7,20 @@ from forebay.scheduling.sequence import Sequence
 from forebay.scheduling.step_time import StepTimeModel
 
 
-def attention_work(start: int, tokens: int) -> int:
-    """Sum over tokens [start, start + tokens) of the tokens that each sees, itself included."""
-    return tokens * start + tokens * (tokens + 1) // 2
+def attention_work(start: int, tokens: int, window: int | None = None) -> int:
+    """Sum over tokens [start, start + tokens) of the tokens that each sees, itself included: all before it, or `window`
+    at most."""
+    rising = tokens if window is None else max(0, min(tokens, window - start))
+    return rising * start + rising * (rising + 1) // 2 + (tokens - rising) * (window or 0)
 
 
 class Draft:
     """The rows so far and the three sums from which their time is predicted."""
 
-    def __init__(self, step_time: StepTimeModel, now: float) -> None:
+    def __init__(self, step_time: StepTimeModel, now: float, window: int | None = None) -> None:
+        """`window` is how many tokens each sees at most; None: all before it."""
         self.now = now
+        self._window = window
         self.rows: dict[Sequence, Row] = {}
         self.preempted: list[Sequence] = []
         self.prefill_tokens = 0
@@ -30,7 +34,7 @@ class Draft:
         sequence.serve(self.now)
         self.rows[sequence] = Row(sequence, sequence.computed, 1, 1, decode=True)
         self.decode_rows += 1
-        self.attention += sequence.length
+        self.attention += attention_work(sequence.computed, 1, self._window)
         if copies:
             self._copies[sequence] = copies
 
@@ -40,7 +44,7 @@ class Draft:
         sequence.serve(self.now)
         self.rows[sequence] = Row(sequence, sequence.computed, tokens, samples, decode=False)
         self.prefill_tokens += tokens
-        self.attention += attention_work(sequence.computed, tokens)
+        self.attention += attention_work(sequence.computed, tokens, self._window)
 
     def preempt(self, sequence: Sequence) -> dict[int, int]:
         """Note the preemption and take the sequence's row out, if it has one. Returns the copies that are not made
@@ -51,12 +55,12 @@ class Draft:
         if row is not None:
             self.decode_rows -= row.decode
             self.prefill_tokens -= 0 if row.decode else row.tokens
-            self.attention -= attention_work(row.start, row.tokens)
+            self.attention -= attention_work(row.start, row.tokens, self._window)
         return copies
 
     def predict(self, tokens: int = 0, start: int = 0) -> float:
         """Predicted seconds of the rows so far and a chunk of `tokens` tokens that begins at `start`."""
-        attention = self.attention + attention_work(start, tokens)
+        attention = self.attention + attention_work(start, tokens, self._window)
         return self._step_time.predict(self.prefill_tokens + tokens, self.decode_rows, attention)
 
     def plan(self) -> StepPlan:

@@ -96,7 +96,8 @@ class Scheduler:
         """
         if self._in_flight is not None:
             raise ValueError("the last plan was neither completed nor failed")
-        draft = Draft(self._step_time, now)
+        policy = self._state.book.policy
+        draft = Draft(self._step_time, now, None if policy is None else policy.window)
         in_progress = self._plan_decode(draft)
         if in_progress or len(self._state.queue):
             PrefillStage(self._state, draft, in_progress).fill()

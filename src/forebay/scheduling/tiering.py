@@ -224,7 +224,9 @@ class Tiering:
         sequence.computed = reach.tokens if good == len(reach.refs) else reach.device + good * PAGE_TOKENS
         places = reach.places[:good]
         arrived = sequence.computed - reach.device
-        sequence.loaded_disk = min(places.count(Where.DISK) * PAGE_TOKENS, arrived)
+        disk = min(places.count(Where.DISK) * PAGE_TOKENS, arrived)
+        # Tokens before a window are in no tier; they count for the slowest one that the window came from.
+        sequence.loaded_disk = disk and disk + max(0, arrived - len(places) * PAGE_TOKENS)
         sequence.loaded_host = arrived - sequence.loaded_disk
         self._book.commit(sequence.pages, sequence.all_ids, sequence.computed)
         for ref, place in zip(reach.refs, places, strict=False):
