@@ -82,7 +82,9 @@ class Setup:
         memory = HostMemory(data_start(pages) + pages * aligned(page_bytes))
         self.pool = HostPool(memory, page_bytes, self.metrics)
         self.store = DiskStore(folder, 4 * self.total + (64 << 20), self.metrics, time.time())
-        self.loader = Loader(self.pool, self.store, self.metrics, time.time, name="reads", threads=4)
+        self.loader = Loader(
+            self.pool, self.store, self.metrics, time.time, name="reads", threads=4, piece_bytes=READ_SIZE
+        )
         self.folder = folder
 
     def address(self, buffer: memoryview, i: int) -> int:

@@ -11,7 +11,6 @@ import pytest
 from tests.fabric.fabric_pages import PAGE, Device, chain, content, make_pool, put, stored
 from tests.fabric.memory_tier import MemoryTier
 
-from forebay.fabric import loader as loader_module
 from forebay.fabric.faults import damage_pool
 from forebay.fabric.host_pool import HostPool
 from forebay.fabric.jobs import Loaded, LoadJob
@@ -70,18 +69,13 @@ class Setup:
 def opened(store: Slow) -> Iterator[Setup]:
     metrics = Metrics()
     pool = make_pool(PAGES, metrics)
-    loader = Loader(pool, store, metrics, lambda: 0.0, name="test", threads=THREADS)
+    loader = Loader(pool, store, metrics, lambda: 0.0, name="test", threads=THREADS, piece_bytes=PIECE * PAGE)
     try:
         yield Setup(store, loader, pool, metrics)
         assert pool.check() == []
     finally:
         loader.close()
         pool.close()
-
-
-@pytest.fixture(autouse=True)
-def _small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loader_module, "_PIECE_BYTES", PIECE * PAGE)
 
 
 EVERY = range(PAGES)

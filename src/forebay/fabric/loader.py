@@ -23,9 +23,6 @@ from forebay.kv.tiers import PageRef
 
 log = logging.getLogger(__name__)
 
-_PIECE_BYTES = 4 << 20
-"""Pages of so many bytes are loaded by one thread in one go, from disk with one system call where they are
-neighbours."""
 _PENDING_S = 30.0
 """How long a copy that another thread makes is waited for."""
 
@@ -57,15 +54,18 @@ class Loader:
         *,
         name: str,
         threads: int,
+        piece_bytes: int,
     ) -> None:
-        """`threads` pieces of a job are under way at a time."""
+        """`threads` pieces of a job are under way at a time. A piece are pages of so many bytes (one page at least),
+        read from disk with one system call where they are neighbours.
+        """
         self._pool = pool
         self._disk = disk
         self._metrics = metrics
         self._clock = clock
         self._threads = threads
         self._workers = ThreadPoolExecutor(threads, f"forebay-{name}")
-        self._step = max(1, _PIECE_BYTES // pool.page_bytes)
+        self._step = max(1, piece_bytes // pool.page_bytes)
 
     def close(self) -> None:
         """End the threads."""

@@ -64,8 +64,10 @@ class Mover:
         self._metrics = metrics
         self._clock = clock
         self._pacer = pacer
-        self._host_loader = Loader(pool, disk, metrics, clock, name="copies", threads=_HOST_READERS)
-        self._disk_loader = Loader(pool, disk, metrics, clock, name="reads", threads=_DISK_READERS)
+        self._host_loader = Loader(
+            pool, disk, metrics, clock, name="copies", threads=_HOST_READERS, piece_bytes=4 << 20
+        )
+        self._disk_loader = Loader(pool, disk, metrics, clock, name="reads", threads=_DISK_READERS, piece_bytes=8 << 20)
         self._spiller = None if disk is None else Spiller(pool, disk, metrics, clock)
         self._scrubber = Scrubber(pool, disk, metrics, clock) if verify_at_rest else None
         self._completions: deque[Completion] = deque()
