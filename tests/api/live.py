@@ -35,7 +35,7 @@ class Live:
         self._thread = threading.Thread(target=self._run, name="live-server")
         self._thread.start()
         wait_for(lambda: self._server.started)
-        self.http = httpx2.Client(base_url=self.url, timeout=20)
+        self.http = httpx2.Client(base_url=self.url, timeout=60)
         return self
 
     def _run(self) -> None:
@@ -60,7 +60,7 @@ class Live:
             raise AssertionError("the server did not end")
 
 
-def wait_for(condition: Callable[[], object], seconds: float = 10.0) -> None:
+def wait_for(condition: Callable[[], object], seconds: float = 30.0) -> None:
     """Wait until something is true in another thread; fail when it never is."""
     end = time.monotonic() + seconds
     while not condition():

@@ -75,7 +75,8 @@ async def test_tenants_share_what_the_operator_marks(tiny_llama: Path, tmp_path:
 
 
 async def kill_under_load(model: Path, folder: Path, round_: int) -> dict[str, list[int]]:
-    """Answers of a worker that is killed at some moment while it computes, writes and loads; whole ones only."""
+    """Answers of a worker that is killed at some moment while it computes, writes and loads; whole ones only. The first
+    lives until it has written something."""
     found: dict[str, list[int]] = {}
 
     async def one(router: Router, name: str) -> None:
@@ -87,6 +88,8 @@ async def kill_under_load(model: Path, folder: Path, round_: int) -> dict[str, l
             async with asyncio.TaskGroup() as group:
                 for name in PROMPTS:
                     group.create_task(one(router, name))
+                if round_ == 0:
+                    await tiers(router, disk_pages=1)
                 await asyncio.sleep(random.Random(round_).uniform(0.0, 0.6))
                 worker.kill()
                 await ask(router, "lost", PROMPT)
