@@ -93,6 +93,26 @@ def test_help_loads_nothing_heavy() -> None:
         assert f"'{heavy}'" not in modules
 
 
+def test_serve_starts_the_engine_before_it_imports_what_only_http_needs(tmp_path: Path) -> None:
+    """What is imported before the engine's process is started is waited for twice."""
+    code = """
+import asyncio, sys
+from forebay.cli.main import main
+def run(server):
+    server.close()
+    print([m for m in sys.modules])
+    return 0
+asyncio.run = run
+sys.exit(main(["serve", sys.argv[1], "--port", "0"]))
+"""
+    (tmp_path / "config.json").touch()
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True)
+    modules = done.stdout.splitlines()[-1]
+    assert "'forebay.cluster.local'" in modules
+    for heavy in ("torch", "fastapi", "numpy", "uvicorn", "forebay.api", "forebay.recipe"):
+        assert f"'{heavy}'" not in modules
+
+
 def test_python_dash_m_is_the_same_command() -> None:
     done = subprocess.run([sys.executable, "-m", "forebay", "--version"], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == __version__

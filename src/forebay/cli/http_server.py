@@ -16,7 +16,7 @@ from forebay.api import ApiConfig, build_app, check_bind, configure_logs, make_s
 from forebay.api.auth import configured_keys
 from forebay.cli.public_prefix import public_prefix
 from forebay.cli.serve import HttpOptions
-from forebay.models import ModelSource
+from forebay.models import ModelConfig, ModelSource, describe
 from forebay.recipe import Recipe
 from forebay.router import Router
 
@@ -31,18 +31,24 @@ class PreparedServer:
     """How many API keys there are."""
     public: list[list[int]]
     """Token ids of the public prefixes."""
+    model: ModelConfig
+    """What the model's files say of it."""
 
 
 def prepare(source: ModelSource, http: HttpOptions, public: Sequence[Path]) -> PreparedServer:
-    """Read the tokenizer, the keys, and the public prefixes in the files `public`. Raises ForebayError."""
+    """Read the model's description, the tokenizer, the keys, and the public prefixes in the files `public`. Raises
+    ForebayError.
+    """
     configure_logs(http.log_level, http.log_format)
     config = api_config(http)
     check_bind(config)
+    model = describe(source)
     recipe = Recipe.load(source.path, source.kind)
     return PreparedServer(
         build=lambda router: _Server(make_server(build_app(router, recipe, config), config).config),
         keys=len(configured_keys(config)),
         public=[public_prefix(recipe, file) for file in public],
+        model=model,
     )
 
 

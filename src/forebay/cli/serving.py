@@ -24,7 +24,7 @@ from forebay.cli.worker import worker_options
 from forebay.cluster import WorkerOptions, local_worker
 from forebay.core.errors import ConfigError, EngineUnavailableError
 from forebay.core.heap import trim_heap
-from forebay.models import ModelSource, describe, resolve
+from forebay.models import ModelSource, resolve
 from forebay.router import Router
 
 if TYPE_CHECKING:
@@ -147,10 +147,9 @@ async def _serve(
                     await router.mark_public(ids)
             server = prepared.build(router)
             stop.attach(server)
-            config = describe(source)
             url = local_url(http.host, sock.getsockname()[1])
             console.notice(
-                start_report(router.model, config, options, url, keys=prepared.keys, tiers=router.stats.tiers)
+                start_report(router.model, prepared.model, options, url, keys=prepared.keys, tiers=router.stats.tiers)
             )
             trim_heap()
             watching = tasks.create_task(_end_with_engine(router, server, stop))

