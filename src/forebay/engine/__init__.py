@@ -4,6 +4,7 @@ Importing this package loads no torch: the API's process only needs `WorkerOptio
 are `engine.engine` (the step loop's body), `engine.runner` (model and pages) and `engine.worker` (the process).
 """
 
+from forebay.core.cpus import AT_START  # noqa: F401  (read before torch is imported, which may pin this thread)
 from forebay.engine.options import WorkerOptions
 
 __all__ = ["WorkerOptions"]

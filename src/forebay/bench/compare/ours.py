@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import platform
 import sys
 from collections.abc import Sequence
@@ -15,6 +16,8 @@ from forebay.bench.compare.program import Program
 from forebay.bench.compare.rows import OURS, Row
 from forebay.bench.compare.side import Setup
 from forebay.bench.compare.turns import Turn
+from forebay.core.cpus import read_cpus
+from forebay.engine.threads import plan_threads, thread_settings
 from forebay.models import ModelConfig, describe, resolve
 
 _PROGRAM = "forebay.bench.compare.programs.ours_engine"
@@ -59,7 +62,9 @@ class Ours:
         self._program.close()
 
     def _command(self, rows: Sequence[Row]) -> Command:
-        return Command((sys.executable, "-m", _PROGRAM, json.dumps(self._options(rows))))
+        # As the server sets them for its worker, before torch is imported.
+        settings = thread_settings(plan_threads(read_cpus(), self._setup.threads), os.environ)
+        return Command((sys.executable, "-m", _PROGRAM, json.dumps(self._options(rows))), settings)
 
     def _options(self, rows: Sequence[Row]) -> dict[str, Any]:
         """Options under which each measurement runs as one kind of step: no prefix cache, room for the most rows."""
