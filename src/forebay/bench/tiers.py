@@ -5,9 +5,11 @@ Limits stand beside the figures: the machine's memcpy, what reading the same fil
 
 from __future__ import annotations
 
+import gc
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -95,10 +97,9 @@ def measure_restore(options: WorkerOptions, tokens: int, rounds: int, report: Re
 
     `options` must name a cache directory. Raises ForebayError or ValueError when that does not fit the model.
     """
-    engine = build_engine(options, report)
-    ids = _tokens(engine, tokens, 5)
     host, disk = _Shares([], []), _Shares([], [])
-    try:
+    with _as_in_a_worker(options, report) as engine:
+        ids = _tokens(engine, tokens, 5)
         report("computing", 0.0)
         computed = ask(engine, "computed", ids, 1)[0].ttft_s
         _settle(engine)
@@ -106,17 +107,12 @@ def measure_restore(options: WorkerOptions, tokens: int, rounds: int, report: Re
         for i in range(rounds):
             host.limits.append(memcpy_gbps(size))
             host.rates.append(_restore(engine, f"host-{i}", ids, report))
-    finally:
-        engine.close()
     raw: list[dict[str, float]] = []
     for i in range(rounds):
         raw.append(raw_reads_gbps(sorted((Path(options.cache_dir or "") / EXTENTS).iterdir()), size))
         disk.limits.append(max(raw[-1].values()))
-        engine = build_engine(options, report)
-        try:
+        with _as_in_a_worker(options, report) as engine:
             disk.rates.append(_restore(engine, f"disk-{i}", ids, report))
-        finally:
-            engine.close()
     return {
         "host": host.figures("of_memcpy", computed, size),
         "disk": disk.figures("of_raw_read", computed, size),
@@ -128,6 +124,19 @@ def measure_restore(options: WorkerOptions, tokens: int, rounds: int, report: Re
         "bytes": size,
         "rounds": rounds,
     }
+
+
+@contextmanager
+def _as_in_a_worker(options: WorkerOptions, report: Report) -> Iterator[Engine]:
+    """An engine whose objects Python's collector leaves alone, as in a worker: else it looks through all of torch's in
+    the middle of a load."""
+    engine = build_engine(options, report)
+    gc.freeze()
+    try:
+        yield engine
+    finally:
+        engine.close()
+        gc.unfreeze()
 
 
 @dataclass(slots=True)
