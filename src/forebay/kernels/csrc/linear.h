@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "multiply.h"
+#include "share.h"
 
 template <class T>
 struct Linear {
@@ -122,9 +123,8 @@ void spread(int64_t rows, int64_t outputs, int64_t inputs, int64_t cache, int th
     int64_t wanted = std::max<int64_t>(1, threads * 8 / row_blocks);
     int64_t panel_step = std::max<int64_t>(4, (panels / wanted + 3) / 4 * 4);
     int64_t panel_blocks = (panels + panel_step - 1) / panel_step;
-#pragma omp parallel for schedule(dynamic) num_threads(threads) if (threads > 1)
-    for (int64_t task = 0; task < row_blocks * panel_blocks; task++) {
+    share(row_blocks * panel_blocks, threads, [&](int64_t task) {
         int64_t row = task / panel_blocks * row_step, panel = task % panel_blocks * panel_step;
         work(row, std::min(row + row_step, rows), panel, std::min(panel + panel_step, panels));
-    }
+    });
 }
