@@ -154,6 +154,11 @@ class KvBook:
         shared = sum(not self._own(number) for number in numbers[start // PAGE_TOKENS : pages_for(end)])
         return shared + max(0, pages_for(end) - len(numbers)) - self._pool.available
 
+    def ready(self, pages: SequencePages, start: int, end: int) -> bool:
+        """Whether tokens [start, end) all lie in the sequence's last page, which it may write to as it is."""
+        last = len(pages.numbers) - 1
+        return start // PAGE_TOKENS == (end - 1) // PAGE_TOKENS == last and self._own(pages.numbers[last])
+
     def grow(self, pages: SequencePages, start: int, end: int) -> list[tuple[int, int]] | None:
         """Make tokens [start, end) writable: new pages, and copies of pages that someone else sees too.
 
@@ -167,8 +172,6 @@ class KvBook:
             raise ValueError(
                 f"token {start} can't be written: {pages.registered} of {len(numbers)} pages are registered"
             )
-        if last == len(numbers) and first == last - 1 and self._own(numbers[first]):
-            return []
         shared = [i for i in range(first, min(last, len(numbers))) if not self._own(numbers[i])]
         if len(shared) + max(0, last - len(numbers)) > pool.available:
             return None

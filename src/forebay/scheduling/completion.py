@@ -20,7 +20,8 @@ def advance(state: State, row: Row, tokens: list[int], now: float) -> list[Seque
         stored = state.book.commit(sequence.pages, sequence.all_ids, end)
         if state.tiers is not None:
             state.tiers.completed(sequence, stored)
-    state.book.slide(sequence.pages, end)
+    if state.book.policy is not None:
+        state.book.slide(sequence.pages, end)
     if not row.decode:
         state.counters.prompt_computed += max(0, min(end, len(sequence.prompt_ids)) - row.start)
     if not tokens:

@@ -34,7 +34,7 @@ class Draft:
         sequence.serve(self.now)
         self.rows[sequence] = Row(sequence, sequence.computed, 1, 1, decode=True)
         self.decode_rows += 1
-        self.attention += attention_work(sequence.computed, 1, self._window)
+        self.attention += sequence.length if self._window is None else min(sequence.length, self._window)
         if copies:
             self._copies[sequence] = copies
 

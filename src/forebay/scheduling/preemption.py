@@ -62,6 +62,8 @@ def grow_or_preempt(state: State, draft: Draft, sequence: Sequence, end: int) ->
     because with one page less not all who run could come to their ends.
     """
     book = state.book
+    if book.ready(sequence.pages, sequence.computed, end):
+        return []
     short = book.short(sequence.pages, sequence.computed, end)
     if short <= 0 and not _may_take(state, sequence, short + book.available):
         sequence.starve(draft.now)
