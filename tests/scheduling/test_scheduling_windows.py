@@ -104,7 +104,7 @@ class WindowedScheduler(TieredScheduler):
         spare=st.integers(0, 4),
         faults=st.booleans(),
     )
-    def start(self, **drawn: Any) -> None:  # type: ignore[override]
+    def start(self, **drawn: Any) -> None:
         self.faults = drawn["faults"]
         window = drawn["window"]
         pages = -(-(window - 1 + 32) // 16) + 1 + drawn["spare"]
