@@ -5,23 +5,60 @@ from __future__ import annotations
 from collections.abc import Sequence as Seq
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from forebay.kernels import PAGE_TOKENS, StepBatch
 from forebay.scheduling import Row
 
-Ints = npt.NDArray[np.int32]
-
 
 def build_batch(rows: Seq[Row]) -> tuple[Tensor, StepBatch]:
     """Ids int32 [T] and the batch of `rows`, in their order. Every row's sequence holds pages for all of its tokens."""
+    return _ragged_batch(rows) if any(row.tokens != 1 for row in rows) else _decode_batch(rows)
+
+
+def _decode_batch(rows: Seq[Row]) -> tuple[Tensor, StepBatch]:
+    """One token a row: numbers are put together as a list and become one tensor. The caches are cold after a step, so
+    each array operation saved is some microseconds of the next.
+    """
+    count = len(rows)
+    positions = [row.start for row in rows]
+    ids = [row.sequence.token_at(row.start) for row in rows]
+    width = max(positions) // PAGE_TOKENS + 1
+    table = [number for row in rows for number in _pages(row, width)]
+    slots = [
+        table[index * width + position // PAGE_TOKENS] * PAGE_TOKENS + position % PAGE_TOKENS
+        for index, position in enumerate(positions)
+    ]
+    context = [position + 1 for position in positions]
+    numbers = torch.tensor([*ids, *positions, *slots, *context, *range(count + 1), *table], dtype=torch.int32)
+    parts = numbers.split_with_sizes([count, count, count, count, count + 1, count * width])
+    return parts[0], StepBatch(
+        positions=parts[1],
+        slots=parts[2],
+        context=parts[3],
+        row_starts=parts[4],
+        page_table=parts[5].view(count, width),
+    )
+
+
+def _pages(row: Row, width: int) -> list[int]:
+    """A line of the page table."""
+    pages = row.sequence.pages
+    held = -(-(row.start + row.tokens) // PAGE_TOKENS)
+    numbers = pages.numbers[:held] + [0] * (width - held)
+    # Out of the window: attention gives these no weight, but may read them, so what they name must hold numbers.
+    numbers[: pages.start] = [numbers[pages.start]] * pages.start
+    return numbers
+
+
+def _ragged_batch(rows: Seq[Row]) -> tuple[Tensor, StepBatch]:
     lengths = np.fromiter((row.tokens for row in rows), np.int32, len(rows))
     context = np.fromiter((row.start + row.tokens for row in rows), np.int32, len(rows))
     row_starts = np.zeros(len(rows) + 1, np.int32)
     np.cumsum(lengths, out=row_starts[1:])
-    table = _page_table(rows, context)
+    width = -(-int(context.max()) // PAGE_TOKENS)
+    table = np.array([_pages(row, width) for row in rows], np.int32)
     row_of = np.repeat(np.arange(len(rows), dtype=np.int32), lengths)
     first = (context - lengths)[row_of] - row_starts[:-1][row_of]
     positions = np.arange(row_starts[-1], dtype=np.int32) + first
@@ -34,17 +71,6 @@ def build_batch(rows: Seq[Row]) -> tuple[Tensor, StepBatch]:
         page_table=torch.from_numpy(table),
         slots=torch.from_numpy(slots),
     )
-
-
-def _page_table(rows: Seq[Row], context: Ints) -> Ints:
-    counts = -(-context // PAGE_TOKENS)
-    table = np.zeros((len(rows), int(counts.max())), np.int32)
-    for row, entry, count in zip(rows, table, counts.tolist(), strict=True):
-        pages = row.sequence.pages
-        entry[:count] = pages.numbers[:count]
-        # Out of the window: attention gives these no weight, but may read them, so what they name must hold numbers.
-        entry[: pages.start] = pages.numbers[pages.start]
-    return table
 
 
 def _token_ids(rows: Seq[Row]) -> list[int]:
