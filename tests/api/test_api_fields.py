@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from tests.api.live import Live
-from tests.api.test_api_errors import CHAT, CHATS, COMPLETION, error_of
+from tests.api.protocols import CHAT, CHATS, COMPLETION, error_of
 
 
 @pytest.mark.parametrize(
