@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
+from itertools import accumulate
 
 import torch
 from torch import Tensor
@@ -51,9 +52,11 @@ class ModelRunner:
             self.kernels.copy_pages(self._pages, plan.copies)
         ids, batch = build_batch(plan.rows)
         hidden = self._model.forward(ids, batch, self._pages, self._layout)
-        ends = batch.row_starts[1:].tolist()
+        ends = list(accumulate(row.tokens for row in plan.rows))
         last = [end - 1 for row, end in zip(plan.rows, ends, strict=True) if row.samples]
-        logits = self._model.logits(hidden[last]) if last else torch.empty((0, self._model.config.vocab_size))
+        # Picking all rows in order would be a copy.
+        picked = hidden if len(last) == len(ids) else hidden[last]
+        logits = self._model.logits(picked) if last else torch.empty((0, self._model.config.vocab_size))
         prompt_logprobs = {
             index: self._prompt_logprobs(row, hidden[end - row.tokens : end])
             for index, (row, end) in enumerate(zip(plan.rows, ends, strict=True))

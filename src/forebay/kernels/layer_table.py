@@ -90,6 +90,7 @@ class NativeStack:
         self._qkv = layers[0].qkv.shape[0]
         self._inner = layers[0].down.shape[1]
         self._work = torch.empty(0)
+        self._known: tuple[tuple[int, int, KvLayout], _Shape] | None = None
 
     def run(self, hidden: Tensor, batch: StepBatch, pages: Tensor, layout: KvLayout) -> None:
         """See `Stack`. Raises ValueError for tensors of a wrong shape or type."""
@@ -102,29 +103,36 @@ class NativeStack:
         if prepared.positions_end > self._settings.cos_sin.shape[0]:
             raise ValueError(f"position {prepared.positions_end - 1} has no angles")
         self._reserve(tokens * (self._hidden + self._qkv + query_heads * layout.head_dim + 3 * self._inner))
-        shape = _Shape(
-            layers=layout.layers,
-            hidden=self._hidden,
-            query_heads=query_heads,
-            kv_heads=layout.kv_heads,
-            dim=layout.head_dim,
-            inner=self._inner,
-            kv_bytes=layout.dtype.itemsize,
-            page_stride=pages.stride(0),
-            layer_bytes=layout.page_bytes // layout.layers,
-            cos_sin=self._settings.cos_sin.data_ptr(),
-            eps=self._settings.eps,
-            scale=self._settings.scale,
-        )
         self._run(
             self._table,
-            ctypes.byref(shape),
+            ctypes.byref(self._shape(pages.stride(0), query_heads, layout)),
             ctypes.byref(_step(prepared)),
             pages.data_ptr(),
             hidden.data_ptr(),
             self._work.data_ptr(),
             self._threads,
         )
+
+    def _shape(self, page_stride: int, query_heads: int, layout: KvLayout) -> _Shape:
+        """The same from step to step, so it is made once."""
+        key = (page_stride, query_heads, layout)
+        if self._known is None or self._known[0] != key:
+            shape = _Shape(
+                layers=layout.layers,
+                hidden=self._hidden,
+                query_heads=query_heads,
+                kv_heads=layout.kv_heads,
+                dim=layout.head_dim,
+                inner=self._inner,
+                kv_bytes=layout.dtype.itemsize,
+                page_stride=page_stride,
+                layer_bytes=layout.page_bytes // layout.layers,
+                cos_sin=self._settings.cos_sin.data_ptr(),
+                eps=self._settings.eps,
+                scale=self._settings.scale,
+            )
+            self._known = (key, shape)
+        return self._known[1]
 
     def _reserve(self, floats: int) -> None:
         if self._work.numel() < floats:
