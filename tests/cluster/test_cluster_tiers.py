@@ -20,6 +20,7 @@ from forebay.core.request import GenerateRequest, Priority, SamplingParams
 from forebay.router import Router
 
 PROMPT = random.Random(4).choices(range(3, 250), k=200)
+OTHER = random.Random(5).choices(range(3, 250), k=490)
 PROMPTS = {f"p{i}": [*PROMPT[:96], *random.Random(i).choices(range(3, 250), k=16 * i)] for i in range(8)}
 
 
@@ -33,11 +34,25 @@ def options(model: Path, folder: Path, **more: Any) -> WorkerOptions:
     return WorkerOptions(model=str(model), threads=1, dtype="fp32", **(base | more))
 
 
-async def ask(router: Router, name: str, prompt: list[int], max_tokens: int = 40, **more: Any) -> list[TokenOutput]:
+async def ask(
+    router: Router,
+    name: str,
+    prompt: list[int],
+    max_tokens: int = 40,
+    *,
+    answering: asyncio.Event | None = None,
+    **more: Any,
+) -> list[TokenOutput]:
+    """All of the answer; `answering` is set once it begins."""
     sampling = SamplingParams(max_tokens=max_tokens, temperature=0.0)
     request = GenerateRequest(id=name, prompt_ids=prompt, sampling=sampling, **more)
+    answer: list[TokenOutput] = []
     async with aclosing(router.generate(request)) as outputs:
-        return [output async for output in outputs]
+        async for output in outputs:
+            answer.append(output)
+            if answering is not None:
+                answering.set()
+    return answer
 
 
 def tokens(outputs: list[TokenOutput]) -> list[int]:
@@ -118,22 +133,22 @@ async def test_a_killed_worker_leaves_right_pages_or_none(tiny_llama: Path, tmp_
 
 
 async def test_preempted_by_another_client_it_goes_on_unchanged(tiny_llama: Path, tmp_path: Path) -> None:
-    small = options(tiny_llama, tmp_path, kv_memory=24 * 8192, max_model_len=320)
+    small = options(tiny_llama, tmp_path, kv_memory=32 * 8192, max_model_len=512)
+    long = 512 - len(PROMPT)
     async with local_worker(small) as router:
-        cold = tokens(await ask(router, "cold", PROMPT))
-    async with local_worker(small) as router:
+        cold = tokens(await ask(router, "cold", PROMPT, long))
+        await ask(router, "evicts", OTHER, 2)
+        answering = asyncio.Event()
         async with asyncio.TaskGroup() as group:
-            batch = group.create_task(ask(router, "batch", PROMPT[1:], 100, priority=Priority.BACKGROUND_BATCH))
-            alone = tokens(await ask(router, "first", PROMPT, 40))
-            for i in range(4):
-                other = random.Random(i).choices(range(3, 250), k=250)
-                await ask(router, f"critical {i}", other, 2, priority=Priority.CRITICAL_INTERACTIVE)
-        resumed = tokens(batch.result())
+            batch = group.create_task(
+                ask(router, "batch", PROMPT, long, answering=answering, priority=Priority.BACKGROUND_BATCH)
+            )
+            await answering.wait()
+            await ask(router, "critical", OTHER[1:], 2, priority=Priority.CRITICAL_INTERACTIVE)
         found = await tiers(router, restored=1)
         assert router.stats.preemptions >= 1
         assert found.counters["loaded_host"] >= 1
-        assert tokens(await ask(router, "again", PROMPT[1:], 100)) == resumed
-    assert alone == cold
+    assert tokens(batch.result()) == cold
 
 
 async def test_a_second_server_does_not_touch_the_first_ones_folder(tiny_llama: Path, tmp_path: Path) -> None:
