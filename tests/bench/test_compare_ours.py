@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -58,8 +59,13 @@ def test_the_program_measures_rows_and_sizes(
 def test_the_server_holds_what_the_load_needs(tiny_llama: Path) -> None:
     load = Load(clients=(2,), input_tokens=100, output_tokens=60)
     setup = Setup(str(tiny_llama), 3, load, None, None, 512, 10.0)
-    arguments = Ours(setup).server(99).arguments
+    with closing(Ours(setup)) as ours:
+        arguments = ours.server(99).arguments
+        Path(arguments[arguments.index("--cache-dir") + 1]).mkdir(parents=True)
     assert arguments[1:5] == ("-m", "forebay", "serve", str(tiny_llama))
     options = dict(zip(arguments[5::2], arguments[6::2], strict=True))
+    folder = Path(options.pop("--cache-dir"))
+    assert folder.name == "99"
+    assert not folder.parent.exists(), "what was cached goes with the comparison"
     assert options == {"--port": "99", "--kv-memory": str(340 * 256), "--threads": "3", "--quantize": "auto"}
     assert [row["name"] for row in work(choose_rows("prefill"))] == ["prefill-512", "prefill-2048"]

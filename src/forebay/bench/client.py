@@ -37,14 +37,16 @@ class Target:
         return self.endpoint.endswith("/chat/completions")
 
 
-def open_client(base_url: str, api_key: str | None) -> httpx2.AsyncClient:
-    """A client without a limit on connections of its own: the run's concurrency is the only one."""
+def open_client(base_url: str, api_key: str | None, *, keep_alive: bool = True) -> httpx2.AsyncClient:
+    """A client without a limit on connections of its own: the run's concurrency is the only one. Without `keep_alive`
+    every request gets a connection of its own: a server that ends idle ones may do so just as a request is sent.
+    """
     headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
     return httpx2.AsyncClient(
         base_url=base_url.rstrip("/"),
         headers=headers,
         timeout=httpx2.Timeout(10.0, read=READ_TIMEOUT_S, pool=None),
-        limits=httpx2.Limits(max_connections=None, max_keepalive_connections=None),
+        limits=httpx2.Limits(max_connections=None, max_keepalive_connections=None if keep_alive else 0),
         trust_env=False,
     )
 

@@ -5,9 +5,13 @@ from __future__ import annotations
 import json
 import os
 import platform
+import shutil
 import sys
 from collections.abc import Sequence
 from importlib.metadata import version
+from pathlib import Path
+from secrets import token_hex
+from tempfile import gettempdir
 from typing import Any
 
 from forebay import __version__
@@ -33,6 +37,7 @@ class Ours:
     def __init__(self, setup: Setup) -> None:
         self._setup = setup
         self._program = Program(setup.timeout_s)
+        self._caches = Path(gettempdir()) / f"forebay-compare-{token_hex(8)}"  # made by the servers
 
     def describe(self) -> dict[str, Any]:
         """See `Side`."""
@@ -50,16 +55,20 @@ class Ours:
         self._program.measure(lambda: self._command(rows), rows, turn)
 
     def server(self, port: int) -> Command:
-        """See `Side`. The KV cache holds what the load needs, as that of the peers."""
+        """See `Side`. The KV cache holds what the load needs, as that of the peers. The one on disk is new: an earlier
+        run had the same prompts.
+        """
         config = describe(resolve(self._setup.model))
         memory = self._setup.load.cached_tokens * token_bytes(config)
         arguments = ("serve", self._setup.model, "--port", str(port), "--kv-memory", str(memory))
+        folder = str(self._caches / str(port))
         same = ("--threads", str(self._setup.threads), "--quantize", self._setup.quantize)
-        return Command((sys.executable, "-m", "forebay", *arguments, *same))
+        return Command((sys.executable, "-m", "forebay", *arguments, "--cache-dir", folder, *same))
 
     def close(self) -> None:
         """See `Side`."""
         self._program.close()
+        shutil.rmtree(self._caches, ignore_errors=True)
 
     def _command(self, rows: Sequence[Row]) -> Command:
         # As the server sets them for its worker, before torch is imported.

@@ -93,7 +93,7 @@ class Server:
             await _first_token(process, client, time.perf_counter() + self._timeout_s)
 
     def _client(self) -> httpx2.AsyncClient:
-        return open_client(f"http://127.0.0.1:{self._port}", None)
+        return open_client(f"http://127.0.0.1:{self._port}", None, keep_alive=False)
 
     async def _measure(self, use: Use, number: int, turn: Turn) -> None:
         async with self._client() as client:
