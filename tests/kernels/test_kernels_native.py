@@ -136,3 +136,16 @@ def test_copy_pages(native: NativeKernels) -> None:
     native.copy_pages(pages, [(4, 1), (0, 3)])
     native.copy_pages(pages, [])
     assert torch.equal(pages, before[[0, 4, 2, 0, 4]])
+
+
+@pytest.mark.parametrize(
+    ("offset", "size"), [(0, 1 << 20), (64, (64 << 10) + 64), (8, 1 << 20), (0, (1 << 20) + 8), (0, 24)]
+)
+def test_copies_past_the_caches_are_copies(native: NativeKernels, offset: int, size: int) -> None:
+    source = torch.randint(0, 256, (size + 64,), dtype=torch.uint8)
+    room = torch.zeros(size + 256, dtype=torch.uint8)
+    start = -room.data_ptr() % 64 + offset
+    native.copy_bytes(room.data_ptr() + start, source.data_ptr() + 3, size)
+    assert torch.equal(room[start : start + size], source[3 : size + 3])
+    assert not room[:start].any()
+    assert not room[start + size :].any()

@@ -96,7 +96,7 @@ def _assemble(options: WorkerOptions, source: ModelSource, kernels: Kernels, mod
         threads=threads,
     )
     runner = ModelRunner(model, kernels, layout, pages)
-    tiers = open_tiers(options, layout.page_bytes, available - pages * layout.page_bytes)
+    tiers = open_tiers(options, layout.page_bytes, available - pages * layout.page_bytes, kernels.copy_bytes)
     moves = None if tiers is None else PageMoves(tiers, runner.address)
     scheduler = Scheduler(config, book, fingerprint, StepTimeModel(), moves)
     constraints = Constraints(lambda: load_grammars(source, info.vocab_size))

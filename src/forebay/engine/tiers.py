@@ -7,6 +7,7 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
+from forebay.core.copying import CopyBytes
 from forebay.core.errors import ConfigError
 from forebay.engine.options import WorkerOptions
 from forebay.fabric import HostMemory, KvTiers, TierConfig
@@ -42,8 +43,8 @@ def disk_bytes(folder: Path, asked: int | None) -> int:
     return min(shutil.disk_usage(there).free // _DISK_SHARE, _DISK_CAP)
 
 
-def open_tiers(options: WorkerOptions, page_bytes: int, available: int) -> KvTiers | None:
-    """The tiers, or None where the options ask for none.
+def open_tiers(options: WorkerOptions, page_bytes: int, available: int, copy: CopyBytes) -> KvTiers | None:
+    """The tiers, or None where the options ask for none. `copy` copies pages to the device.
 
     A cache directory that another server uses is left to it, with a line in the log. Raises ConfigError when memory
     or folder can't be had.
@@ -63,12 +64,13 @@ def open_tiers(options: WorkerOptions, page_bytes: int, available: int) -> KvTie
         verify_at_rest=options.verify_kv,
     )
     if options.cache_dir is None or options.cache_disk == 0:
-        return KvTiers(plain)
+        return KvTiers(plain, copy=copy)
     folder = Path(options.cache_dir)
     try:
-        return KvTiers(replace(plain, cache_dir=folder, cache_bytes=disk_bytes(folder, options.cache_disk)))
+        placed = replace(plain, cache_dir=folder, cache_bytes=disk_bytes(folder, options.cache_disk))
+        return KvTiers(placed, copy=copy)
     except ConfigError as error:
         if options.cache_required:
             raise
         log.warning("pages are not kept on disk: %s", error)
-    return KvTiers(plain)
+    return KvTiers(plain, copy=copy)

@@ -12,7 +12,8 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Self
 
-from forebay.fabric.checksum import address_of, memory_at, page_checksum
+from forebay.core.copying import CopyBytes, plain_copy
+from forebay.fabric.checksum import address_of, page_checksum
 from forebay.fabric.errors import CorruptPageError, LeaseError, TierError
 from forebay.fabric.extents import Place
 from forebay.kv.tiers import PageRef
@@ -174,10 +175,10 @@ class Lease(_Memory):
         self._pending.wait(timeout)
         return self.ready
 
-    def source(self) -> tuple[int, int, bytes]:
-        """Where the bytes lie, how many there are, and their checksum, for `copy_pages`. Raises LeaseError when the
+    def source(self) -> tuple[int, memoryview, bytes]:
+        """Where the bytes lie, the bytes, unchecked, and their checksum, for `copy_pages`. Raises LeaseError when the
         page is not ready."""
-        return self._address, len(self._ready_buffer()), self._checksum()
+        return self._address, self._ready_buffer(), self._checksum()
 
     def found_damaged(self) -> None:
         """The bytes do not match the checksum: drop the page from its tier."""
@@ -244,22 +245,23 @@ class Reservation(_Memory):
         return found
 
 
-def copy_pages(leases: Sequence[Lease], addresses: Sequence[int]) -> int:
-    """Copy pages to addresses of this process and check what arrived there, up to the first that is damaged, which is
-    dropped from its tier; returns how many leading ones are right.
+def copy_pages(leases: Sequence[Lease], addresses: Sequence[int], copy: CopyBytes = plain_copy) -> int:
+    """Copy pages to addresses of this process, up to the first that is damaged, which is dropped from its tier; returns
+    how many leading ones are right.
+
+    Each is checked where it lies, right after it was copied and while it is in the cache: nobody may change it under a
+    lease, and what was damaged before the copy or is while it runs is found. Checking the copy instead would read it
+    from memory once more, since `copy` may write past the caches.
 
     What is done per page between two copies is as little as can be: it runs with cold caches, and other threads that
     copy wait for it. Raises LeaseError, with nothing copied, when a page is not ready.
     """
     sources = [lease.source() for lease in leases]
-    targets = [memory_at(address, size) for address, (_, size, _) in zip(addresses, sources, strict=True)]
     ids = [lease.ref.id for lease in leases]
-    copy, check = ctypes.memmove, page_checksum
-    for done, (target, address, (source, size, checksum), page) in enumerate(
-        zip(targets, addresses, sources, ids, strict=True)
-    ):
-        copy(address, source, size)
-        if check(page, target) != checksum:
+    check = page_checksum
+    for done, (address, (source, buffer, checksum), page) in enumerate(zip(addresses, sources, ids, strict=True)):
+        copy(address, source, len(buffer))
+        if check(page, buffer) != checksum:
             leases[done].found_damaged()
             return done
     return len(leases)

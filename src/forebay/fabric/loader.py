@@ -11,6 +11,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from itertools import islice
 
+from forebay.core.copying import CopyBytes, plain_copy
 from forebay.fabric.checksum import memory_at
 from forebay.fabric.errors import TierError
 from forebay.fabric.host_pool import HostPool
@@ -55,15 +56,17 @@ class Loader:
         name: str,
         threads: int,
         piece_bytes: int,
+        copy: CopyBytes = plain_copy,
     ) -> None:
         """`threads` pieces of a job are under way at a time. A piece are pages of so many bytes (one page at least),
-        read from disk with one system call where they are neighbours.
+        read from disk with one system call where they are neighbours. `copy` copies those of the host pool.
         """
         self._pool = pool
         self._disk = disk
         self._metrics = metrics
         self._clock = clock
         self._threads = threads
+        self._copy = copy
         self._workers = ThreadPoolExecutor(threads, f"forebay-{name}")
         self._step = max(1, piece_bytes // pool.page_bytes)
 
@@ -136,7 +139,7 @@ class Loader:
         leases = self._host_leases(job, start, end)
         done = 0
         try:
-            done = copy_pages(leases, job.addresses[start : start + len(leases)])
+            done = copy_pages(leases, job.addresses[start : start + len(leases)], self._copy)
             return done
         finally:
             for i, lease in enumerate(leases[: done + 1], start):

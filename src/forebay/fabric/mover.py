@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from forebay.core.copying import CopyBytes, plain_copy
 from forebay.fabric.errors import TierError
 from forebay.fabric.host_pool import HostPool
 from forebay.fabric.jobs import Completion, Loaded, LoadJob, Saved, SaveJob
@@ -53,21 +54,23 @@ class Mover:
         clock: Callable[[], float],
         *,
         pacer: Pacer | None = None,
+        copy: CopyBytes = plain_copy,
         save_bound: int = 1024,
         load_bound: int = 64,
         verify_at_rest: bool = False,
     ) -> None:
-        """`clock` gives seconds since 1970, for ages of pages. `pacer` bounds the speed of write-through."""
+        """`clock` gives seconds since 1970, for ages of pages. `pacer` bounds the speed of write-through, `copy` copies
+        pages to the device.
+        """
         self.saver = Saver(pool, metrics, clock)
         self._pool = pool
         self._disk = disk
         self._metrics = metrics
         self._clock = clock
         self._pacer = pacer
-        self._host_loader = Loader(
-            pool, disk, metrics, clock, name="copies", threads=_HOST_READERS, piece_bytes=4 << 20
-        )
-        self._disk_loader = Loader(pool, disk, metrics, clock, name="reads", threads=_DISK_READERS, piece_bytes=8 << 20)
+        loader = partial(Loader, pool, disk, metrics, clock, copy=copy)
+        self._host_loader = loader(name="copies", threads=_HOST_READERS, piece_bytes=16 << 20)
+        self._disk_loader = loader(name="reads", threads=_DISK_READERS, piece_bytes=8 << 20)
         self._spiller = None if disk is None else Spiller(pool, disk, metrics, clock)
         self._scrubber = Scrubber(pool, disk, metrics, clock) if verify_at_rest else None
         self._completions: deque[Completion] = deque()

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from forebay.core.copying import CopyBytes, plain_copy
 from forebay.fabric.disk_store import DiskStore
 from forebay.fabric.host_pool import HostPool
 from forebay.fabric.jobs import Completion
@@ -70,10 +71,15 @@ class KvTiers:
     """Host pool and disk with the threads that move pages between them and the device. A context manager."""
 
     def __init__(
-        self, config: TierConfig, clock: Callable[[], float] = time.time, store: StorageTier | None = None
+        self,
+        config: TierConfig,
+        clock: Callable[[], float] = time.time,
+        store: StorageTier | None = None,
+        copy: CopyBytes = plain_copy,
     ) -> None:
         """Open the tiers. `clock` gives seconds since 1970; `store` is what lies below the host pool instead of the
-        disk, and is closed with the tiers. Raises ConfigError when memory or folder can't be had.
+        disk, and is closed with the tiers; `copy` copies pages from the pool to the device. Raises ConfigError when
+        memory or folder can't be had.
         """
         self.config = config
         self.retention = RetentionPolicy(config.retention)
@@ -97,7 +103,7 @@ class KvTiers:
             self._disk.on_drop = lambda page: self._pool.mark_unclean([page])
         pacer = Pacer(config.copy_share * copy_speed(time.perf_counter))
         self._mover = Mover(
-            self._pool, self._disk, self._metrics, clock, pacer=pacer, verify_at_rest=config.verify_at_rest
+            self._pool, self._disk, self._metrics, clock, pacer=pacer, copy=copy, verify_at_rest=config.verify_at_rest
         )
 
     def _open_disk(self, config: TierConfig) -> DiskStore | None:

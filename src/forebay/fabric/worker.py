@@ -26,7 +26,6 @@ def give_way() -> None:
         os.setpriority(os.PRIO_PROCESS, thread, _NICE)
 
 
-
 class Worker(Generic[Job]):
     """`offer` never waits: at the bound it refuses. An error in a job is logged and ends that job only."""
 

@@ -19,6 +19,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from forebay.core.copying import CopyBytes
 from forebay.kernels.draw import Pick
 from forebay.kernels.quantised import QuantisedMatrix
 
@@ -126,6 +127,9 @@ class Kernels(Protocol):
 
     keeps_quantised: bool
     """Whether quantised matrices stay at their few bits in memory; else they are stored dequantised."""
+
+    copy_bytes: CopyBytes
+    """Copies memory that is not read soon: pages of the KV cache between the tiers."""
 
     def pack(self, weight: Tensor, dtype: torch.dtype) -> Weight:
         """Pack `weight` [N, K] (any float dtype) for `linear` and `embed`, stored as `dtype` (bf16 or fp32)."""

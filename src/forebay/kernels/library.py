@@ -36,6 +36,7 @@ _SIGNATURES: dict[str, tuple[type | None, list[type]]] = {
     ),
     "forebay_layers": (None, [c_void_p] * 6 + [c_int]),
     "forebay_draw": (None, [c_void_p, c_int64, c_void_p, c_int64, c_void_p, c_int]),
+    "forebay_copy_past_caches": (None, [c_void_p] * 2 + [c_int64]),
     "forebay_copy_pages": (None, [c_void_p] * 2 + [c_int64] * 2),
     "forebay_read": (c_float, [c_void_p, c_int64, c_int]),
 }

@@ -16,6 +16,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from forebay.core.copying import CopyBytes
 from forebay.kernels.checks import PreparedBatch, check_kv, check_tensor, prepare_batch
 from forebay.kernels.crossover import USUAL_CROSSOVER, MatrixKind, known_crossovers
 from forebay.kernels.draw import Pick, native_picks
@@ -57,6 +58,7 @@ class NativeKernels:
         self._library = load_library(library)
         self._threads = threads or torch.get_num_threads()
         self._panel = self._library.forebay_panel()
+        self.copy_bytes: CopyBytes = self._library.forebay_copy_past_caches
         self._batch: PreparedBatch | None = None
         self._few: dict[MatrixKind, int] = {}
 

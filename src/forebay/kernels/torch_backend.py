@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from forebay.core.copying import CopyBytes, plain_copy
 from forebay.kernels.draw import Pick, draw
 from forebay.kernels.interface import (
     PAGE_TOKENS,
@@ -50,6 +51,7 @@ class TorchKernels:
 
     name = "torch"
     keeps_quantised = False
+    copy_bytes: CopyBytes = staticmethod(plain_copy)
 
     def pack(self, weight: Tensor, dtype: torch.dtype) -> Weight:
         if dtype not in (torch.bfloat16, torch.float32):

@@ -120,8 +120,8 @@ ONCE float weigh(float* scores, int64_t keys, int64_t low, int64_t high, float* 
     return largest;
 }
 
-// out = weights [MR, keys] · V, NP panels of 2W dimensions from `panel` on. `next` (or null): pages whose keys are asked
-// for meanwhile, as large a share of each as of V is read.
+// out = weights [MR, keys] · V, NP panels of 2W dimensions from `panel` on. `next` (or null): pages whose keys are
+// asked for meanwhile, as large a share of each as of V is read.
 template <int MR, int NP, class T>
 INLINE void gather_panels(
     const float* weights, const T* const* pages, const T* const* next, int64_t keys, int64_t dim, int64_t panel,

@@ -66,8 +66,8 @@ void forebay_layers(
         forebay_rms_norm(hidden, layer.attn_norm, normed, tokens, s.hidden, s.eps, threads);
         linear(normed, layer.qkv, layer.qkv_bias, nullptr, qkv, qkv_size, s.hidden);
         forebay_rope_and_store(
-            qkv, s.cos_sin, step->positions, step->slots, layer.q_norm, layer.k_norm, keys, values, s.page_stride, tokens,
-            s.query_heads, s.kv_heads, s.dim, s.eps, (int)s.kv_bytes, threads
+            qkv, s.cos_sin, step->positions, step->slots, layer.q_norm, layer.k_norm, keys, values, s.page_stride,
+            tokens, s.query_heads, s.kv_heads, s.dim, s.eps, (int)s.kv_bytes, threads
         );
         forebay_attention(
             qkv, mixed, keys, values, s.page_stride, step->row_starts, step->context, step->page_table,

@@ -78,8 +78,9 @@ INLINE void rows_of(int64_t count, const Linear<T>& job, int64_t row, int64_t pa
     if constexpr (MR > 1) rows_of<FRESH, T, MR - 1>(count, job, row, panel, end);
 }
 
-// How many rows a register tile should take when `rows` are left: as even as can be, but no tile that has too few chains
-// of additions to hide their latency (four rows where 16 registers allow no second panel) if one row more avoids it.
+// How many rows a register tile should take when `rows` are left: as even as can be, but no tile that has too few
+// chains of additions to hide their latency (four rows where 16 registers allow no second panel) if one row more
+// avoids it.
 INLINE int64_t next_rows(int64_t rows) {
     auto starved = [](int64_t count) { return count > 1 && 2 * count * panels_beside((int)count) < ENOUGH_CHAINS; };
     if (rows <= ROWS) return rows;

@@ -26,8 +26,8 @@ struct Tile {
 // panels, and then have too few for the sums.
 INLINE void forget(const float*& p) { asm("" : "+r"(p)); }
 
-// tile += a[MR, k] · b[k, NP panels]. Rows of `a` lie `a_row` apart, panels of b `b_panel`, their rows `b_row`. With AHEAD
-// the NP panels after these are asked for meanwhile.
+// tile += a[MR, k] · b[k, NP panels]. Rows of `a` lie `a_row` apart, panels of b `b_panel`, their rows `b_row`. With
+// AHEAD the NP panels after these are asked for meanwhile.
 template <bool AHEAD, int MR, int NP, class T>
 INLINE void multiply(
     Tile<MR, NP>& tile, const float* a, int64_t a_row, const T* b, int64_t b_panel, int64_t b_row, int64_t k

@@ -84,7 +84,7 @@ INLINE void rows_of_tile(
     if constexpr (MR > 1) rows_of_tile<Q, MR - 1>(rows, job, panels, row, panel, end);
 }
 
-// Rows [row, row_end) times panels [panel, end): all rows of a panel before the next, which stays in the cache meanwhile.
+// Rows [row, row_end) times panels [panel, end): all rows of a panel, which stays in the cache, before the next.
 template <class Q>
 void few_rows(
     const Linear<float>& job, const Panels<Q>& panels, int64_t row, int64_t row_end, int64_t panel, int64_t end
@@ -176,7 +176,9 @@ void pack(
                 int64_t at = (panel * PANEL + c) * groups + g;
                 numbers[c] = scale[at];
                 if (Q::has_offset) numbers[PANEL + c] = offset[at];
-                for (int w = 0; w < Q::words; w++) words[w * PANEL + c] = packed<Q::bits>(values + at * GROUP + w * Q::in_word);
+                const uint8_t* of_column = values + at * GROUP;
+                for (int w = 0; w < Q::words; w++)
+                    words[w * PANEL + c] = packed<Q::bits>(of_column + w * Q::in_word);
             }
         }
 }

@@ -6,10 +6,6 @@
 
 #include "multiply.h"
 
-#if defined(__AVX2__)
-#include <immintrin.h>
-#endif
-
 constexpr int GROUP = 32;  // inputs that share a scale
 
 struct half {

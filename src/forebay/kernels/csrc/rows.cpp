@@ -122,6 +122,18 @@ void forebay_rope_and_store(
         rope(job, (float*)keys, (float*)values, threads);
 }
 
+// Copy past the caches, which takes less of the memory's time: what is written is not read into them first, and what
+// they hold stays. For pieces too large to be read from a cache soon; small or unaligned ones are simply copied.
+void forebay_copy_past_caches(char* to, const char* from, int64_t bytes) {
+    constexpr int64_t LINE = 64, LEAST = 64 << 10;
+    if (bytes < LEAST || bytes % LINE || (uintptr_t)to % LINE) {
+        std::memcpy(to, from, bytes);
+        return;
+    }
+    for (int64_t at = 0; at < bytes; at += LINE) stream_line(to + at, from + at);
+    streamed();
+}
+
 // Copy pages of `bytes` bytes: pairs [n][2] of page numbers.
 void forebay_copy_pages(char* pages, const int64_t* pairs, int64_t n, int64_t bytes) {
     for (int64_t i = 0; i < n; i++) std::memcpy(pages + pairs[2 * i + 1] * bytes, pages + pairs[2 * i] * bytes, bytes);

@@ -7,6 +7,10 @@
 #include <cstdint>
 #include <cstring>
 
+#if defined(__AVX2__)
+#include <immintrin.h>
+#endif
+
 #if defined(__AVX512F__)
 constexpr int W = 16;
 constexpr int ACCUMULATORS = 24;  // of 32 registers
@@ -89,6 +93,19 @@ INLINE void store_pair(float* p, vf first, vf second) {
     store(p, __builtin_shuffle(first, second, low));
     store(p + W, __builtin_shuffle(first, second, high));
 }
+
+// Write 64 aligned bytes past the caches where the processor can; `streamed` ends a run of them.
+#if defined(__AVX2__)
+INLINE void stream_line(char* to, const char* from) {
+    __m256i first = _mm256_loadu_si256((const __m256i*)from), second = _mm256_loadu_si256((const __m256i*)from + 1);
+    _mm256_stream_si256((__m256i*)to, first);
+    _mm256_stream_si256((__m256i*)to + 1, second);
+}
+INLINE void streamed() { _mm_sfence(); }
+#else
+INLINE void stream_line(char* to, const char* from) { std::memcpy(to, from, 64); }
+INLINE void streamed() {}
+#endif
 
 INLINE float widen(float x) { return x; }
 INLINE float widen(bf16 x) {
