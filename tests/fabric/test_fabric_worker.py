@@ -1,8 +1,7 @@
-"""A thread with a bounded queue: what it refuses, what it survives, and how it stands behind compute threads."""
+"""A thread with a bounded queue: what it refuses and what it survives."""
 
 from __future__ import annotations
 
-import os
 import threading
 
 import pytest
@@ -38,19 +37,3 @@ def test_a_job_that_fails_ends_that_job_only(caplog: pytest.LogCaptureFixture) -
     worker.close()
     assert done == [1.0, 0.5]
     assert "a job of forebay-test failed" in caplog.text
-
-
-@pytest.mark.parametrize("gives_way", [True, False])
-def test_work_that_nobody_waits_for_gives_way(gives_way: bool) -> None:
-    found: list[int] = []
-    own = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
-    worker: Worker[int] = Worker(
-        "test",
-        lambda _: found.append(os.getpriority(os.PRIO_PROCESS, threading.get_native_id())),
-        1,
-        gives_way=gives_way,
-    )
-    worker.offer(1)
-    worker.close()
-    assert found == [max(own, 10) if gives_way else own]
-    assert os.getpriority(os.PRIO_PROCESS, threading.get_native_id()) == own

@@ -25,7 +25,7 @@ from forebay.fabric.pacer import Pacer
 from forebay.fabric.protocol import StorageTier
 from forebay.fabric.saver import Saver, Spiller
 from forebay.fabric.scrub import Scrubber
-from forebay.fabric.worker import Worker, give_way
+from forebay.fabric.worker import Worker
 from forebay.kv.tiers import PageRef
 
 log = logging.getLogger(__name__)
@@ -80,7 +80,7 @@ class Mover:
         self._clear_wanted = threading.Event()
         self._loads: dict[int, LoadJob] = {}
         self._next_ticket = 1
-        self._save_worker = Worker("write-through", self._save, save_bound, gives_way=True)
+        self._save_worker = Worker("write-through", self._save, save_bound)
         self._host_worker = Worker("host-loads", partial(self._load, self._host_loader), load_bound)
         self._disk_worker = Worker("disk-loads", partial(self._load, self._disk_loader), load_bound)
         self._keeper = threading.Thread(target=self._keep, name="forebay-spill", daemon=True)
@@ -205,7 +205,6 @@ class Mover:
 
     def _keep(self) -> None:
         """The disk's thread: spill when there is something, else sweep and re-check now and then."""
-        give_way()
         disk = self._disk
         next_sweep = time.monotonic() + _SWEEP_EVERY_S
         while not self._closing.is_set():

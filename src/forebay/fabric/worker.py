@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import queue
 import threading
 from collections.abc import Callable
@@ -13,26 +12,11 @@ log = logging.getLogger(__name__)
 
 Job = TypeVar("Job")
 
-_NICE = 10
-"""A tenth of a compute thread's share where both want one core, all of it where nobody does."""
-
-
-def give_way() -> None:
-    """Let this thread run in the gaps of others: what it does can wait, and a compute thread that it holds up holds up
-    all others at their next barrier.
-    """
-    thread = threading.get_native_id()
-    if os.getpriority(os.PRIO_PROCESS, thread) < _NICE:  # nobody may go back up
-        os.setpriority(os.PRIO_PROCESS, thread, _NICE)
-
-
 class Worker(Generic[Job]):
     """`offer` never waits: at the bound it refuses. An error in a job is logged and ends that job only."""
 
-    def __init__(self, name: str, handle: Callable[[Job], None], bound: int, *, gives_way: bool = False) -> None:
-        """`gives_way`: nobody waits for these jobs."""
+    def __init__(self, name: str, handle: Callable[[Job], None], bound: int) -> None:
         self._handle = handle
-        self._gives_way = gives_way
         self._queue: queue.Queue[Job | None] = queue.Queue(bound)
         self._thread = threading.Thread(target=self._run, name=f"forebay-{name}", daemon=True)
         self._thread.start()
@@ -56,8 +40,6 @@ class Worker(Generic[Job]):
         self._thread.join()
 
     def _run(self) -> None:
-        if self._gives_way:
-            give_way()
         while (job := self._queue.get()) is not None:
             try:
                 self._handle(job)
