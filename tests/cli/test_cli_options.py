@@ -129,7 +129,7 @@ def test_command_line_wins_over_environment_over_file_over_default(
     monkeypatch.setenv("FOREBAY_SERVE_MAX_RUNNING", "4")
     assert run("serve", "--config", str(file), "--max-running", "5", "--no-prefix-cache").code == 0
     (call,) = served
-    assert (call["max_running"], call["port"], call["host"], call["target_itl"]) == (5, 2, "::1", 50.0)
+    assert (call["max_running"], call["port"], call["host"], call["target_itl"]) == (5, 2, "::1", 100.0)
     assert (call["kv_memory"], call["api_key"], call["prefix_cache"], call["model"]) == (
         1 << 30,
         ("a", "b"),

@@ -98,7 +98,7 @@ class EngineOptions:
 class SchedulingOptions:
     """How requests share the engine."""
 
-    target_itl: Milliseconds = 50.0
+    target_itl: Milliseconds = 100.0
     """Longest time between two tokens that the scheduler aims for while prompts of others are read, in milliseconds."""
     max_running: Positive = 64
     """Sequences that may generate at the same time."""

@@ -31,7 +31,7 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes for KV pages; by default a quarter of the free memory, at most 8 GiB."""
     max_model_len: int | None = None
     """Tokens of prompt and answer together; by default the model's context, or what the KV memory holds."""
-    target_itl_s: float = 0.05
+    target_itl_s: float = 0.1
     """A step with decode rows is filled with prefill up to this many seconds, as predicted."""
     low_memory: bool = False
     """Whether the default of `kv_memory` is a sixteenth of the free memory and at most 512 MiB."""

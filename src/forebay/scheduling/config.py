@@ -16,7 +16,7 @@ class SchedulerConfig:
     """Sequences that hold pages and take part in steps."""
     max_waiting: int = 1024
     """Requests that wait; one more is refused with OverloadedError. Preempted sequences may exceed it."""
-    target_itl_s: float = 0.05
+    target_itl_s: float = 0.1
     """Predicted seconds that a step with decode rows may take."""
     prefill_share: float = 1 / 3
     """Share of a step's predicted time that prefill may take even when decode rows alone come near the target."""
