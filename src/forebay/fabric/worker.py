@@ -12,6 +12,7 @@ log = logging.getLogger(__name__)
 
 Job = TypeVar("Job")
 
+
 class Worker(Generic[Job]):
     """`offer` never waits: at the bound it refuses. An error in a job is logged and ends that job only."""
 
