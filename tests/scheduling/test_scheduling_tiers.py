@@ -471,7 +471,7 @@ def test_what_a_preempted_draft_computes_again_is_counted() -> None:
 
 def test_a_wait_of_hours_protects_no_longer_than_its_class_allows() -> None:
     """A batch sequence is out of reach of CRITICAL for one `aging_s` of getting on, not for hours."""
-    driver = TieredDriver(8, LowerTiers(64), max_model_len=128, aging_s=0.2)
+    driver = TieredDriver(8, LowerTiers(64), max_model_len=128, aging_s=0.2, target_itl_s=0.05)
     driver.add(request("blocker", 100, max_tokens=28, priority=CRITICAL))
     batch = request("batch", 60, max_tokens=68, priority=BATCH)
     sequence = driver.add(batch)
