@@ -20,11 +20,8 @@ PAGES = 12
 class TieredScheduler(RuleBasedStateMachine):
     """Twelve device pages, few prompts that share beginnings, and tiers that are drawn anew for each run."""
 
-    losses = frozenset({"draft"})
-    """Why tokens may be computed again without a fault."""
-
     @initialize(
-        host=st.integers(2, 24),  # a worker without a host pool has no tiers; of one page see decision 20
+        host=st.integers(1, 24),  # a worker without a host pool has no tiers
         disk=st.sampled_from([0, 8, 40]),
         delay=st.integers(1, 4),
         public=st.sampled_from([0, 40, 150]),
@@ -99,7 +96,7 @@ class TieredScheduler(RuleBasedStateMachine):
                     sequence = self.driver.ended[name, index]
                     assert (sequence.output_ids, sequence.finish_reason) == answer
         if not self.faults:
-            assert set(self.driver.scheduler.stats().recomputed_by) <= self.losses, "tokens were lost"
+            assert set(self.driver.scheduler.stats().recomputed_by) <= {"draft"}, "tokens were lost"
         assert not self.driver.below.pins
         assert not self.driver.below.promised
         assert not self.driver.book.check()

@@ -116,8 +116,10 @@ class WindowBook(KvBook):
         return self._want(pages, self.policy.keep(whole))
 
     def slide(self, pages: SequencePages, computed: int) -> None:
-        """Give up the pages that no token from `computed` on sees."""
-        first = self.policy.first_page(computed)
+        """Give up the pages that no token from the last page border on sees: from there a sequence that leaves is found
+        again, which may take one page more than its next token does.
+        """
+        first = self.policy.first_page(computed // PAGE_TOKENS * PAGE_TOKENS)
         if first <= pages.start:
             return
         gone = pages.numbers[pages.start : first]
