@@ -125,3 +125,6 @@ class Scripted:
 
     def server(self, port: int) -> Command:
         raise PeerError("it has no server")
+
+    def small_server(self, port: int) -> None:
+        return None

@@ -65,8 +65,8 @@ def test_agents_find_their_past_after_a_restart(tiny_llama: Path, tmp_path: Path
 
 
 def test_write_through_is_compared_with_none(tiny_llama: Path, tmp_path: Path) -> None:
-    figures = measure_write_through(options(tiny_llama, cache_dir=str(tmp_path)), 2, 40, 3, silent)
-    assert figures["pages_written"] >= 4 * 2 * 4, "four rounds of two sequences of four full pages"
+    figures = measure_write_through(options(tiny_llama, cache_dir=str(tmp_path)), 2, 70, 3, silent)
+    assert figures["pages_written"] >= 4 * 2 * 6, "four rounds of two sequences of six full pages"
     assert figures["pairs"] == 3 * 2
     low, high = figures["cost_range"]
     assert -1 < low <= figures["cost"] <= high
@@ -74,8 +74,8 @@ def test_write_through_is_compared_with_none(tiny_llama: Path, tmp_path: Path) -
 
 
 def test_write_through_needs_answers_that_fill_a_page(tiny_llama: Path, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="more than 16 tokens"):
-        measure_write_through(options(tiny_llama, cache_dir=str(tmp_path)), 2, 16, 3, silent)
+    with pytest.raises(ValueError, match="more than 32 tokens"):
+        measure_write_through(options(tiny_llama, cache_dir=str(tmp_path)), 2, 32, 3, silent)
 
 
 def test_the_median_lies_between_values_that_few_draws_leave_it_outside_of() -> None:

@@ -61,7 +61,9 @@ def test_the_server_holds_what_the_load_needs(tiny_llama: Path) -> None:
     setup = Setup(str(tiny_llama), 3, load, None, None, 512, 10.0)
     with closing(Ours(setup)) as ours:
         arguments = ours.server(99).arguments
+        small = ours.small_server(99).arguments
         Path(arguments[arguments.index("--cache-dir") + 1]).mkdir(parents=True)
+    assert small == (*arguments, "--low-memory")
     assert arguments[1:5] == ("-m", "forebay", "serve", str(tiny_llama))
     options = dict(zip(arguments[5::2], arguments[6::2], strict=True))
     folder = Path(options.pop("--cache-dir"))

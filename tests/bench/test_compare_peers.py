@@ -14,12 +14,11 @@ import psutil
 import pytest
 from tests.bench import peers
 
-from forebay.bench.compare.comparison import Budget, compare, parse_peers, prepare, take_turn
+from forebay.bench.compare.comparison import Budget, Servers, compare, parse_peers, prepare, take_turn
 from forebay.bench.compare.llama_cpp import LlamaCpp, parse_batched_bench, parse_bench
 from forebay.bench.compare.processes import Command, PeerError, run, started
 from forebay.bench.compare.report import report
 from forebay.bench.compare.rows import Load, choose_rows
-from forebay.bench.compare.serving import Server
 from forebay.bench.compare.side import Setup, Side
 from forebay.bench.compare.table import markdown
 from forebay.bench.compare.turns import Turn
@@ -36,7 +35,7 @@ def python(source: str) -> Command:
 
 def turns_of(side: Side, rows: str, setup: Setup = SETUP, turns: int = 1) -> list[Turn]:
     """What the side measures in so many turns."""
-    server = Server(side.server, setup.load, setup.timeout_s)
+    server = Servers(side, setup)
     taken = []
     with contextlib.closing(server), contextlib.closing(side):
         for number in range(turns):
@@ -98,12 +97,40 @@ def test_llama_cpp_measures_each_row_with_the_right_program(tmp_path: Path) -> N
     rates = {"prefill-512": 512.5, "prefill-2048": 2048.5, "decode-1": 64.5, "decode-1-1024": 64.5}
     rates |= {"decode-8": 80.0, "decode-32": 320.0, "decode-8-4000": 80.0}
     assert {name: turn.values[name] for name in rates} == rates
-    assert set(turn.values) - set(rates) == {"serving", "serving-itl", "serving-ttft", "start", "memory"}
+    assert set(turn.values) - set(rates) == {
+        "serving",
+        "serving-itl",
+        "serving-ttft",
+        "start",
+        "memory",
+        "memory-low",
+    }
+    assert turn.values["memory-low"] == turn.values["memory"], "llama.cpp has no mode for less memory"
     assert set(turn.loads) == {1, 2}
     assert set(later.loads) == {2}
     assert set(turn.seconds) == set(later.seconds) == set(turn.values) == set(later.values)
     assert all(load["total_input_tokens"] == clients * 2 * 7 for clients, load in turn.loads.items())
     assert side.describe()["version"] == "version: fake 1"
+
+
+class _WithSmallMode(LlamaCpp):
+    """A peer that has a mode for less memory: another server by itself."""
+
+    def small_server(self, port: int) -> Command:
+        command = super().server(port)
+        return replace(command, arguments=(*command.arguments, "--small"))
+
+    def server(self, port: int) -> Command:
+        return python("raise SystemExit('the usual server is not asked')")
+
+
+def test_the_mode_for_less_memory_is_a_server_of_its_own(tmp_path: Path) -> None:
+    (turn,) = turns_of(_WithSmallMode(peers.llama_cpp(tmp_path), SETUP), "memory-low")
+    assert turn.failures == {}
+    assert set(turn.values) == set(turn.seconds) == {"memory-low"}
+    (turn,) = turns_of(_WithSmallMode(peers.llama_cpp(tmp_path, server=peers.FAILING), SETUP), "memory-low")
+    assert "can't be read" in turn.failures["memory-low"]
+    assert turn.values == {}
 
 
 def test_answers_that_are_too_short_are_no_measurement(tmp_path: Path) -> None:

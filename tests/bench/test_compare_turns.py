@@ -93,7 +93,8 @@ def test_limits_by_hand() -> None:
     by_name = {row.name: row for row in ROWS}
     assert limit(by_name["serving"], BOUNDS, load) == pytest.approx(10 / (0.1 + 10 * 0.142 / 4))
     assert limit(by_name["serving-itl"], BOUNDS, load) == pytest.approx(142.0)
-    assert limit(by_name["serving-ttft"], BOUNDS, load) == pytest.approx(100.0)
+    assert limit(by_name["serving-ttft"], BOUNDS, load) == pytest.approx(100.0 * 5 / 2)
+    assert limit(by_name["memory-low"], BOUNDS, load) == limit(by_name["memory"], BOUNDS, load)
     assert limit(by_name["memory"], BOUNDS, load) == pytest.approx(1024 + load.cached_tokens * 1e6 / (1 << 20))
     assert limit(by_name["start"], BOUNDS, load) is None
 

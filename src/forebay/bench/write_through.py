@@ -1,6 +1,6 @@
 """Measures what write-through costs decode: the same answers with pages copied down meanwhile, and without.
 
-Two engines in this process decode the same sequences and take turns every 16 steps, so that what else the machine does
+Two engines in this process decode the same sequences and take turns every 32 steps, so that what else the machine does
 meets both alike, and each stretch of one has a stretch of the other beside it, at the same length of context.
 """
 
@@ -26,9 +26,12 @@ from forebay.kernels.interface import PAGE_TOKENS
 
 Report = Callable[[str, float], None]
 
+_STRETCH = 2 * PAGE_TOKENS
+"""Steps of a stretch: eight rows fill as many pages as are written to disk at a time."""
+
 _PROMPT = 2 * PAGE_TOKENS + PAGE_TOKENS // 2
-"""Half a page beyond full ones, so that every row fills a page in the middle of each stretch of a page's steps, and its
-copying down, to the disk too, falls into the same stretch."""
+"""Half a page beyond full ones, so that every row fills its pages well within a stretch, and their copying down, to the
+disk too, falls into the same stretch."""
 
 
 @dataclass(slots=True)
@@ -53,8 +56,8 @@ def measure_write_through(
     the true median with 95 % confidence, whatever the distribution; `spread` is how far apart the middle half of the
     pairs lies. Raises ForebayError or ValueError when that does not fit, or `tokens` are too few for a stretch.
     """
-    if tokens <= PAGE_TOKENS:
-        raise ValueError(f"an answer needs more than {PAGE_TOKENS} tokens")
+    if tokens <= _STRETCH:
+        raise ValueError(f"an answer needs more than {_STRETCH} tokens")
     plain = msgspec.structs.replace(options, host_pool=0, cache_dir=None, cache_required=False)
     engine = build_engine(options, report)
     try:
@@ -74,7 +77,7 @@ def measure_write_through(
         engine.close()
     if tiers is None:
         raise ValueError("the engine has no host pool")
-    return _figures(times, rows * PAGE_TOKENS) | {
+    return _figures(times, rows * _STRETCH) | {
         "pages_written": int(tiers.counters["saved"]),
         "pages_to_disk": int(tiers.counters["spilled"]),
         "rows": rows,
@@ -113,7 +116,7 @@ def _round(engine: Engine, other: Engine, number: int, rows: int, tokens: int) -
     """The same answers on both engines, in turns. Raises ValueError when one fails."""
     times = _Times()
     furthest = max(_begin(each, number, rows, tokens) for each in (engine, other))
-    for stretch in range((tokens - furthest) // PAGE_TOKENS):
+    for stretch in range((tokens - furthest) // _STRETCH):
         if (number + stretch) % 2:
             times.with_it.append(_decode(engine, rows))
             times.without.append(_decode(other, rows))
@@ -143,10 +146,10 @@ def _begin(engine: Engine, number: int, rows: int, tokens: int) -> int:
 def _decode(engine: Engine, rows: int) -> float:
     """Seconds of a stretch of steps. Raises ValueError when not every row decodes in each of them."""
     began = time.perf_counter()
-    count = sum(len(output.token_ids) for _ in range(PAGE_TOKENS) for output in _step(engine))
+    count = sum(len(output.token_ids) for _ in range(_STRETCH) for output in _step(engine))
     seconds = time.perf_counter() - began
-    if count != rows * PAGE_TOKENS:
-        raise ValueError(f"{rows} rows gave {count} tokens in {PAGE_TOKENS} steps")
+    if count != rows * _STRETCH:
+        raise ValueError(f"{rows} rows gave {count} tokens in {_STRETCH} steps")
     return seconds
 
 

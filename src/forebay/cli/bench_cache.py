@@ -118,7 +118,7 @@ def write_through(
     tokens
         Tokens of each answer.
     rounds
-        Times that all are made; with and without tiers take turns every 16 tokens, and the median of pairs is reported.
+        Times that all are made; with and without tiers take turns every 32 tokens, and the median of pairs is reported.
     """
     from forebay.bench.write_through import measure_write_through
 

@@ -18,7 +18,8 @@ from typing import NamedTuple
 
 from forebay.fabric.errors import TierError
 from forebay.fabric.pool_layout import aligned
-from forebay.fabric.reading import after, read_all, read_range
+from forebay.fabric.reading import read_all, read_range
+from forebay.fabric.writing import write_range
 
 log = logging.getLogger(__name__)
 
@@ -177,7 +178,7 @@ class ExtentFiles:
             if padding:
                 pieces.append(memoryview(bytes(padding)))
             offset = place.end
-        _write_all(self._fd(extent.number), pieces, extent.size)
+        write_range(self._path(extent.number), self._fd(extent.number), pieces, extent.size)
         extent.live += offset - extent.size
         extent.size = offset
         return places
@@ -219,13 +220,6 @@ def read_record(folder: Path, place: Place) -> bytes:
         return bytes(data[: read_all(fd, [memoryview(data)], place.offset)])
     finally:
         os.close(fd)
-
-
-def _write_all(fd: int, pieces: list[memoryview], offset: int) -> None:
-    while pieces:
-        written = os.pwritev(fd, pieces, offset)
-        offset += written
-        pieces = after(pieces, written)
 
 
 def _punch(fd: int, offset: int, size: int) -> None:

@@ -119,6 +119,11 @@ class HostPool:
         with self._lock:
             return self._book.burden(pages)
 
+    @property
+    def dirty(self) -> int:
+        """How many pages should be on disk and are not."""
+        return len(self._book.dirty)
+
     def take_dirty(self, limit: int) -> list[Lease]:
         """Up to `limit` pages that should be on disk, oldest request first, leased for the copy."""
         with self._lock:

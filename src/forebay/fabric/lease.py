@@ -6,14 +6,13 @@ are context managers; whatever is done with one after its end raises LeaseError.
 
 from __future__ import annotations
 
-import ctypes
 import threading
 from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Self
 
 from forebay.core.copying import CopyBytes, plain_copy
-from forebay.fabric.checksum import address_of, page_checksum
+from forebay.fabric.checksum import address_of, memory_at, page_checksum
 from forebay.fabric.errors import CorruptPageError, LeaseError, TierError
 from forebay.fabric.extents import Place
 from forebay.kv.tiers import PageRef
@@ -225,20 +224,25 @@ class Reservation(_Memory):
     ) -> None:
         super().__init__(ref, buffer, abandon)
         self._commit = commit
+        self._checksum: bytes | None = None
 
     @property
     def buffer(self) -> memoryview:
         """The memory to fill, valid until the end."""
         return self._buffer
 
-    def fill(self, address: int) -> None:
-        """Copy the page from `address` of this process."""
+    def fill(self, address: int, copy: CopyBytes = plain_copy) -> None:
+        """Copy the page from `address` of this process.
+
+        Its checksum is made of what was copied, which is in the cache then, while `copy` may write past the caches.
+        """
         buffer = self._buffer
-        ctypes.memmove(_address(buffer), address, len(buffer))
+        copy(_address(buffer), address, len(buffer))
+        self._checksum = page_checksum(self._ref.id, memory_at(address, len(buffer)))
 
     def commit(self) -> bytes:
-        """The bytes are complete: let others read them. Returns the checksum, which is made here."""
-        found = page_checksum(self._ref.id, self._buffer)
+        """The bytes are complete: let others read them. Returns their checksum."""
+        found = self._checksum or page_checksum(self._ref.id, self._buffer)
         self._close()
         self._end = None
         self._commit(found)

@@ -23,7 +23,7 @@ from forebay.fabric.loader import Loader, take_leases
 from forebay.fabric.metrics import Metrics, as_numbers
 from forebay.fabric.pacer import Pacer
 from forebay.fabric.protocol import StorageTier
-from forebay.fabric.saver import Saver, Spiller
+from forebay.fabric.saver import BATCH, Saver, Spiller
 from forebay.fabric.scrub import Scrubber
 from forebay.fabric.worker import Worker
 from forebay.kv.tiers import PageRef
@@ -32,6 +32,7 @@ log = logging.getLogger(__name__)
 
 _SWEEP_EVERY_S = 30.0
 _IDLE_S = 1.0
+"""How long the disk's thread waits for something to do, and so how long a page waits for others to be written with."""
 _REPORT_EVERY_S = 0.5
 _HOST_READERS = 2
 """Threads that copy for one load: one copies and checks at 60 % of memcpy, two at nearly all of it."""
@@ -60,9 +61,9 @@ class Mover:
         verify_at_rest: bool = False,
     ) -> None:
         """`clock` gives seconds since 1970, for ages of pages. `pacer` bounds the speed of write-through, `copy` copies
-        pages to the device.
+        pages from and to the device.
         """
-        self.saver = Saver(pool, metrics, clock)
+        self.saver = Saver(pool, metrics, clock, copy)
         self._pool = pool
         self._disk = disk
         self._metrics = metrics
@@ -72,6 +73,7 @@ class Mover:
         self._host_loader = loader(name="copies", threads=_HOST_READERS, piece_bytes=16 << 20)
         self._disk_loader = loader(name="reads", threads=_DISK_READERS, piece_bytes=8 << 20)
         self._spiller = None if disk is None else Spiller(pool, disk, metrics, clock)
+        self._spill_at = min(BATCH, max(1, pool.slots // 4))
         self._scrubber = Scrubber(pool, disk, metrics, clock) if verify_at_rest else None
         self._completions: deque[Completion] = deque()
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -151,8 +153,9 @@ class Mover:
         self._housework.set()
 
     def close(self, report: Callable[[float], None] = lambda _: None, spill_s: float = 15.0) -> None:
-        """End the threads: loads stop where they are, write-through drops what waits, and pages that should be on disk
-        are written for at most `spill_s` seconds. `report` is told the share that is done, twice a second.
+        """End the threads: loads stop where they are, write-through copies what waits as fast as it can, and pages that
+        should be on disk are written for at most `spill_s` seconds. `report` is told the share that is done, twice a
+        second.
         """
         self._closing.set()
         for job in list(self._loads.values()):
@@ -187,11 +190,11 @@ class Mover:
         saved = Saved(job.ref.id, job.tag, kept=False)
         began = time.monotonic()
         try:
-            if not self._closing.is_set():
-                saved = self.saver.run(job)
+            saved = self.saver.run(job)
         finally:
             self._finish(saved)
-        if saved.kept or self._pool.spill_pinned():
+        # One commit for many pages: writing each by itself takes twice the time from the steps.
+        if self._pool.dirty >= self._spill_at or (not saved.kept and self._pool.spill_pinned()):
             self._housework.set()
         if self._pacer is not None:
             self._closing.wait(max(0.0, self._pacer.delay(self._pool.page_bytes, began) - (time.monotonic() - began)))
@@ -229,7 +232,7 @@ class Mover:
         spilled = 0 if self._spiller is None else self._spiller.run()
         if not spilled and self._scrubber is not None:
             self._scrubber.run()
-        return spilled > 0
+        return spilled == BATCH
 
     def _tidy(self, disk: StorageTier) -> None:
         try:

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
+from forebay.core.copying import CopyBytes, plain_copy
 from forebay.fabric.errors import CorruptPageError, TierError
 from forebay.fabric.host_pool import HostPool
 from forebay.fabric.jobs import Saved, SaveJob
@@ -17,17 +18,20 @@ from forebay.kv.tiers import PageRef, Where
 
 log = logging.getLogger(__name__)
 
-_BATCH = 16
-"""Pages written to disk under one commit."""
+BATCH = 16
+"""Most pages written to disk under one commit."""
 
 
 class Saver:
     """Device → host pool."""
 
-    def __init__(self, pool: HostPool, metrics: Metrics, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, pool: HostPool, metrics: Metrics, clock: Callable[[], float], copy: CopyBytes = plain_copy
+    ) -> None:
         self._pool = pool
         self._metrics = metrics
         self._clock = clock
+        self._copy = copy
         self._lock = threading.Lock()
         self._promised: dict[bytes, Reservation] = {}
         """Room for pages that are to come; each is taken out by the one thread that fills it."""
@@ -86,7 +90,7 @@ class Saver:
     def _fill(self, slot: Reservation, address: int) -> None:
         began = time.monotonic()
         with slot:
-            slot.fill(address)
+            slot.fill(address, self._copy)
             slot.commit()
         self._metrics.count(saved=1, saved_bytes=self._pool.page_bytes, saved_s=time.monotonic() - began)
 
@@ -105,7 +109,7 @@ class Spiller:
 
     def run(self) -> int:
         """Write a batch of the pages that should be on disk; returns how many there were."""
-        leases = self._pool.take_dirty(_BATCH)
+        leases = self._pool.take_dirty(BATCH)
         if not leases:
             return 0
         began = time.monotonic()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from forebay.bench.compare.llama_cpp import LlamaCpp
 from forebay.bench.compare.ours import Ours
 from forebay.bench.compare.planning import order_of_turns, rows_to_measure, seconds_left
 from forebay.bench.compare.processes import PeerError
-from forebay.bench.compare.rows import OURS, PEERS, Kind, Row, of_kind
+from forebay.bench.compare.rows import LOW_MEMORY, MEMORY, OURS, PEERS, ROWS, Kind, Row, of_kind
 from forebay.bench.compare.serving import Server
 from forebay.bench.compare.side import Setup, Side
 from forebay.bench.compare.turns import Turn
@@ -22,6 +22,8 @@ from forebay.bench.compare.vllm import Vllm
 from forebay.core.errors import ConfigError
 
 Report = Callable[[str, float], None]
+
+(_MEMORY,) = (row for row in ROWS if row.name == MEMORY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +100,8 @@ def compare(
     order = list(order_of_turns([side.name for side in sides], budget.turns))
     taken: dict[str, list[float]] = {side.name: [] for side in sides}
     with contextlib.ExitStack() as owned:
-        servers = {side.name: Server(side.server, setup.load, setup.timeout_s) for side in sides}
-        for closing in [side.close for side in sides] + [server.close for server in servers.values()]:
+        servers = {side.name: Servers(side, setup) for side in sides}
+        for closing in [side.close for side in sides] + [of_side.close for of_side in servers.values()]:
             owned.callback(closing)
         for step, (number, name) in enumerate(order):
             report(_stage(number, budget.turns, name, seconds_left(order[step:], taken)), step / len(order))
@@ -118,15 +120,54 @@ def _stage(number: int, turns: int, name: str, left_s: float | None) -> str:
     return f"turn {number + 1} of {turns}: {name}{left}"
 
 
-def take_turn(side: Side, server: Server, rows: Sequence[Row], number: int, turn: Turn) -> None:
-    """Everything that a side measures in one turn: first its server, then its engine. `turn` is filled in.
+class Servers:
+    """A side's server, and the one in the mode that takes the least memory."""
 
-    The server comes first because what its processes share with an engine that is kept would not count as its memory.
+    def __init__(self, side: Side, setup: Setup) -> None:
+        self._usual = Server(side.server, setup.load, setup.timeout_s)
+        self._small: Server | None = None
+        if side.small_server(0) is not None:
+            most = replace(setup.load, clients=setup.load.clients[-1:])
+            self._small = Server(lambda port: side.small_server(port) or side.server(port), most, setup.timeout_s)
+
+    def measure(self, rows: Sequence[Row], number: int, turn: Turn) -> None:
+        """Measure both servers in turn `number`; a side without such a mode counts as it is. Fills in `turn`."""
+        served, small = of_kind(rows, Kind.SERVER), of_kind(rows, Kind.SMALL_SERVER)
+        if small and self._small is None:
+            served = list({row.name: row for row in (*served, _MEMORY)}.values())
+        if served:
+            self._usual.measure(served, number, turn)
+        if small:
+            own = turn if self._small is None else Turn()
+            if self._small is not None:
+                self._small.measure([_MEMORY], number, own)
+            _rename(own, MEMORY, turn, LOW_MEMORY)
+
+    def close(self) -> None:
+        """End both."""
+        self._usual.close()
+        if self._small is not None:
+            self._small.close()
+
+
+def _rename(measured: Turn, name: str, turn: Turn, other: str) -> None:
+    """Put what one turn says of row `name` into `turn` as row `other`."""
+    if name in measured.values:
+        turn.values[other], turn.seconds[other] = measured.values[name], measured.seconds[name]
+    elif name in measured.failures:
+        turn.failures[other] = measured.failures[name]
+
+
+def take_turn(side: Side, servers: Servers, rows: Sequence[Row], number: int, turn: Turn) -> None:
+    """Everything that a side measures in one turn: first its servers, then its engine. `turn` is filled in.
+
+    The servers come first because what their processes share with an engine that is kept would not count as memory.
     """
-    served, in_process = of_kind(rows, Kind.SERVER), [row for row in rows if row.kind != Kind.SERVER]
+    in_process = [row for row in rows if row.kind in (Kind.PREFILL, Kind.DECODE)]
+    served = [row for row in rows if row not in in_process]
     if served:
         try:
-            server.measure(served, number, turn)
+            servers.measure(served, number, turn)
         except PeerError as error:
             turn.fail(served, error)
     # Ours measures the machine's limits as well, so it is asked even without a row.

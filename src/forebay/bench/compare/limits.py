@@ -3,14 +3,15 @@
 Prefill is bound by its floating-point operations, decode by those or by reading weights and KV from memory, whichever
 takes longer. Operations are those of the matrix products and of attention over the tokens that each token sees, all at
 the rate of the machine's best matrix product, so that a prefill's share of its limit is what is called MFU (PaLM,
-appendix B). A load over HTTP is the two after each other. Sampling, HTTP and Python count as nothing.
+appendix B). A load over HTTP is the two after each other, its prompts read one by one, so that half of the clients wait
+for half of them. Sampling, HTTP and Python count as nothing.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from forebay.bench.compare.rows import MEMORY, SERVING, SERVING_ITL, SERVING_TTFT, Kind, Load, Row
+from forebay.bench.compare.rows import LOW_MEMORY, MEMORY, SERVING, SERVING_ITL, SERVING_TTFT, Kind, Load, Row
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +46,13 @@ def limit(row: Row, bounds: Bounds, load: Load) -> float | None:
     decode = decode_rate(bounds, clients, load.input_tokens + load.output_tokens / 2)
     prompt_s = load.input_tokens / prefill_rate(bounds, load.input_tokens)
     request_s = prompt_s + load.output_tokens / decode
+    memory = (bounds.weight_bytes + load.cached_tokens * bounds.kv_token_bytes) / (1 << 20)
     return {
         SERVING: load.output_tokens / request_s,
         SERVING_ITL: 1000 * clients / decode,
-        SERVING_TTFT: 1000 * prompt_s,
-        MEMORY: (bounds.weight_bytes + load.cached_tokens * bounds.kv_token_bytes) / (1 << 20),
+        SERVING_TTFT: 1000 * prompt_s * (clients + 1) / 2,
+        MEMORY: memory,
+        LOW_MEMORY: memory,
     }.get(row.name)
 
 

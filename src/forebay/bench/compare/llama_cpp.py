@@ -69,6 +69,9 @@ class LlamaCpp:
         arguments = ("-m", self._gguf, "-t", str(self._setup.threads), "-np", str(slots), "-c", str(context))
         return Command((str(self._folder / "llama-server"), *arguments, "--host", "127.0.0.1", "--port", str(port)))
 
+    def small_server(self, port: int) -> Command | None:
+        """See `Side`: it has no such mode."""
+
     def _measure(self, row: Row) -> float:
         if row.kind == Kind.DECODE and row.sequences > 1:
             return parse_batched_bench(run(self._batched_bench(row), self._setup.timeout_s))

@@ -58,17 +58,24 @@ class Ours:
         """See `Side`. The KV cache holds what the load needs, as that of the peers. The one on disk is new: an earlier
         run had the same prompts.
         """
-        config = describe(resolve(self._setup.model))
-        memory = self._setup.load.cached_tokens * token_bytes(config)
-        arguments = ("serve", self._setup.model, "--port", str(port), "--kv-memory", str(memory))
-        folder = str(self._caches / str(port))
-        same = ("--threads", str(self._setup.threads), "--quantize", self._setup.quantize)
-        return Command((sys.executable, "-m", "forebay", *arguments, "--cache-dir", folder, *same))
+        return self._server(port)
+
+    def small_server(self, port: int) -> Command:
+        """See `Side`."""
+        return self._server(port, "--low-memory")
 
     def close(self) -> None:
         """See `Side`."""
         self._program.close()
         shutil.rmtree(self._caches, ignore_errors=True)
+
+    def _server(self, port: int, *more: str) -> Command:
+        config = describe(resolve(self._setup.model))
+        memory = self._setup.load.cached_tokens * token_bytes(config)
+        arguments = ("serve", self._setup.model, "--port", str(port), "--kv-memory", str(memory))
+        folder = str(self._caches / str(port))
+        same = ("--threads", str(self._setup.threads), "--quantize", self._setup.quantize)
+        return Command((sys.executable, "-m", "forebay", *arguments, "--cache-dir", folder, *same, *more))
 
     def _command(self, rows: Sequence[Row]) -> Command:
         # As the server sets them for its worker, before torch is imported.

@@ -47,5 +47,8 @@ class Side(Protocol):
     def server(self, port: int) -> Command:
         """The command that serves the model on a port of 127.0.0.1."""
 
+    def small_server(self, port: int) -> Command | None:
+        """The same in the mode that takes the least memory; None where the side has no such mode."""
+
     def close(self) -> None:
         """End the processes that wait for a next turn."""

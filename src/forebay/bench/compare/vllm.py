@@ -90,6 +90,9 @@ class Vllm:
         options = ("--dtype", self._dtype, "--max-model-len", length, "--host", "127.0.0.1", "--port", str(port))
         return Command((*program, *options), self._environment)
 
+    def small_server(self, port: int) -> Command | None:
+        """See `Side`: it has no such mode."""
+
     def _engine_command(self) -> Command:
         engine: dict[str, Any] = {
             "model": self._folder,
