@@ -16,7 +16,7 @@ void linear(const Linear<T>& job, int threads) {
         int64_t step = panel_steps(row_end - row);
         for (; panel < end; panel += step) pass_under<true>(job, row, row_end, panel, std::min(panel + step, end));
     };
-    spread(job.rows, job.outputs, job.inputs, CACHE, threads, work);
+    spread(job.rows, job.outputs, job.inputs, CACHE, panel_steps(job.rows), threads, work);
 }
 
 template <class T>

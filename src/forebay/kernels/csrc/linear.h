@@ -109,9 +109,12 @@ void pass_under(const Linear<T>& job, int64_t row, int64_t row_end, int64_t firs
     }
 }
 
-// Cut a product into blocks, `work(row, row_end, panel, panel_end)` each. A block of x takes about `cache` bytes.
+// Cut a product into blocks, `work(row, row_end, panel, panel_end)` each: whole steps of `grain` panels. A block of x
+// takes about `cache` bytes.
 template <class Work>
-void spread(int64_t rows, int64_t outputs, int64_t inputs, int64_t cache, int threads, const Work& work) {
+void spread(
+    int64_t rows, int64_t outputs, int64_t inputs, int64_t cache, int64_t grain, int threads, const Work& work
+) {
     // Below so many multiply-adds starting threads costs more than it saves.
     if (rows * outputs * inputs < 1 << 17) threads = 1;
     int64_t panels = (outputs + PANEL - 1) / PANEL;
@@ -120,9 +123,9 @@ void spread(int64_t rows, int64_t outputs, int64_t inputs, int64_t cache, int th
     int64_t row_step = (rows + row_blocks - 1) / row_blocks;
     row_step = row_blocks > 1 ? (row_step + ROWS - 1) / ROWS * ROWS : row_step;
     row_blocks = (rows + row_step - 1) / row_step;
-    // About eight tasks a thread, so that a thread that is held up costs little; whole steps of four panels.
+    // Eight tasks a thread or more, so that a thread that is held up, or has one task more than the other, costs little.
     int64_t wanted = std::max<int64_t>(1, threads * 8 / row_blocks);
-    int64_t panel_step = std::max<int64_t>(4, (panels / wanted + 3) / 4 * 4);
+    int64_t panel_step = std::max(grain, panels / wanted / grain * grain);
     int64_t panel_blocks = (panels + panel_step - 1) / panel_step;
     share(row_blocks * panel_blocks, threads, [&](int64_t task) {
         int64_t row = task / panel_blocks * row_step, panel = task % panel_blocks * panel_step;

@@ -69,9 +69,11 @@ INLINE void few_tile(const Linear<float>& job, const Panels<Q>& panels, int64_t 
     finish_tile(job, row, panel, tile);
 }
 
+constexpr int few_beside(int64_t rows) { return rows == 1 ? 2 : 1; }  // as `panels_beside`; scales need registers too
+
 template <class Q, int MR>
 ONCE void few_rows_at(const Linear<float>& job, const Panels<Q>& panels, int64_t row, int64_t panel, int64_t end) {
-    constexpr int NP = MR == 1 ? 2 : 1;  // scales need registers too
+    constexpr int NP = few_beside(MR);
     for (; panel + NP <= end; panel += NP) few_tile<Q, MR, NP>(job, panels, row, panel);
     for (; panel < end; panel++) few_tile<Q, MR, 1>(job, panels, row, panel);
 }
@@ -129,7 +131,8 @@ void linear(const Linear<float>& job, const Panels<Q>& panels, int threads) {
             pass_under<false>(widened, row, row_end, panel, last);
         }
     };
-    spread(job.rows, job.outputs, job.inputs, CACHE, threads, work);
+    int64_t grain = job.rows <= job.few ? few_beside(job.rows) : panel_steps(job.rows);
+    spread(job.rows, job.outputs, job.inputs, CACHE, grain, threads, work);
 }
 
 template <class Q>
