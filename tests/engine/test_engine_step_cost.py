@@ -24,9 +24,9 @@ from forebay.engine.build import build_engine
 from forebay.engine.engine import Engine
 
 STEPS = 16
-TORCH_OPERATIONS = 30
+TORCH_OPERATIONS = 20
 """In a step, however many rows it has."""
-CALLS = 170
+CALLS = 140
 """Python functions called in a step of one row."""
 CALLS_A_ROW = 40
 """By each further row."""

@@ -30,8 +30,12 @@ class HandSequence:
 class HandRunner:
     """A model with a page store, whose pages are dealt out in shuffled order so that a wrong page shows."""
 
-    def __init__(self, model: Model, pages: int = 128, kv_dtype: torch.dtype = torch.float32) -> None:
+    def __init__(
+        self, model: Model, pages: int = 128, kv_dtype: torch.dtype = torch.float32, *, whole: bool = False
+    ) -> None:
+        """`whole` takes the model's one call from ids to logits."""
         self.model = model
+        self._whole = whole
         self.layout = model.layout(kv_dtype)
         self.store = self.layout.allocate(pages)
         self.store.fill_(float("nan"))  # whatever is read before it is written spoils the result
@@ -43,7 +47,10 @@ class HandRunner:
         chunks = [sequence.next_tokens() for sequence in sequences]
         batch = self._batch(sequences, chunks)
         ids = _int32([token for chunk in chunks for token in chunk])
-        logits = self.model.logits(self.model.forward(ids, batch, self.store, self.layout))
+        if self._whole:
+            logits = self.model.decode(ids, batch, self.store, self.layout)
+        else:
+            logits = self.model.logits(self.model.forward(ids, batch, self.store, self.layout))
         for sequence, chunk, rows in zip(sequences, chunks, torch.split(logits, [len(c) for c in chunks]), strict=True):
             sequence.computed += len(chunk)
             sequence.logits.append(rows)

@@ -10,7 +10,7 @@ from tests.models import tiny
 from tests.models.harness import HandRunner, HandSequence
 from transformers import PreTrainedConfig
 
-from forebay.kernels import Kernels, LayerSettings, LayerWeights
+from forebay.kernels import EndWeights, Kernels, LayerSettings, LayerWeights
 from forebay.models import Model, ModelSource, load_model
 
 CASES: dict[str, PreTrainedConfig] = {
@@ -30,12 +30,12 @@ class _OneByOne:
     def __getattr__(self, name: str) -> object:
         return getattr(self._kernels, name)
 
-    def stack(self, layers: tuple[LayerWeights, ...], settings: LayerSettings) -> None:
+    def stack(self, layers: tuple[LayerWeights, ...], settings: LayerSettings, ends: EndWeights) -> None:
         return None
 
 
-def logits_of(model: Model, kv_dtype: torch.dtype) -> torch.Tensor:
-    runner = HandRunner(model, kv_dtype=kv_dtype)
+def logits_of(model: Model, kv_dtype: torch.dtype, *, whole: bool = False) -> torch.Tensor:
+    runner = HandRunner(model, kv_dtype=kv_dtype, whole=whole)
     sequences = [HandSequence(list(tiny.PROMPT), chunk) for chunk in (1, 16, 53)]
     while live := [sequence for sequence in sequences if sequence.next_tokens()]:
         runner.step(live)
@@ -48,8 +48,28 @@ def test_one_call_and_single_operations_give_the_same_bits(
     case: str, dtype: torch.dtype, native: Kernels, tmp_path: Path
 ) -> None:
     source = ModelSource(case, tiny.save(tiny.build(CASES[case]), tmp_path), "hf")
-    together = logits_of(load_model(source, native, dtype), dtype)
-    one_by_one = logits_of(load_model(source, _OneByOne(native), dtype), dtype)  # type: ignore[arg-type]
+    model, single = load_model(source, native, dtype), load_model(source, _OneByOne(native), dtype)  # type: ignore[arg-type]
+    together, one_by_one = logits_of(model, dtype), logits_of(single, dtype)
     assert torch.isfinite(together).all()
     assert torch.equal(together, one_by_one)
+    assert torch.equal(together, logits_of(model, dtype, whole=True)), "with embedding and head in the same call"
+    assert torch.equal(together, logits_of(single, dtype, whole=True))
     assert torch.equal(together[0], together[2]), "nor does the size of the chunks matter"
+
+
+def test_an_id_that_the_model_has_not_is_refused_in_the_one_call(native: Kernels, tmp_path: Path) -> None:
+    source = ModelSource("llama", tiny.save(tiny.build(tiny.llama()), tmp_path), "hf")
+    model = load_model(source, native, torch.float32)
+    runner = HandRunner(model, whole=True)
+    wrong = HandSequence([3, model.config.vocab_size], 2)
+    with pytest.raises(ValueError, match=f"token id {model.config.vocab_size} at 1 is outside the vocabulary"):
+        runner.step([wrong])
+
+
+def test_ends_that_do_not_fit_the_layers_are_refused(native: Kernels, tmp_path: Path) -> None:
+    source = ModelSource("llama", tiny.save(tiny.build(tiny.llama()), tmp_path), "hf")
+    model = load_model(source, native, torch.float32)
+    layers, wide = model._weights.layers, native.pack(torch.zeros(8, 4), torch.float32)
+    ends = EndWeights(wide, model._weights.final_norm, model._weights.head)
+    with pytest.raises(ValueError, match="the embedding is"):
+        native.stack(layers, model._settings, ends)

@@ -51,12 +51,15 @@ class ModelRunner:
         if plan.copies:
             self.kernels.copy_pages(self._pages, plan.copies)
         ids, batch = build_batch(plan.rows)
-        hidden = self._model.forward(ids, batch, self._pages, self._layout)
+        if all(row.tokens == 1 and row.samples for row in plan.rows):
+            return StepResult(self._model.decode(ids, batch, self._pages, self._layout), {})
+        return self._ragged(plan, self._model.forward(ids, batch, self._pages, self._layout))
+
+    def _ragged(self, plan: StepPlan, hidden: Tensor) -> StepResult:
+        """Logits where rows sample, and those of prompts that were asked for."""
         ends = list(accumulate(row.tokens for row in plan.rows))
         last = [end - 1 for row, end in zip(plan.rows, ends, strict=True) if row.samples]
-        # Picking all rows in order would be a copy.
-        picked = hidden if len(last) == len(ids) else hidden[last]
-        logits = self._model.logits(picked) if last else torch.empty((0, self._model.config.vocab_size))
+        logits = self._model.logits(hidden[last]) if last else torch.empty((0, self._model.config.vocab_size))
         prompt_logprobs = {
             index: self._prompt_logprobs(row, hidden[end - row.tokens : end])
             for index, (row, end) in enumerate(zip(plan.rows, ends, strict=True))

@@ -113,11 +113,24 @@ class LayerSettings:
     """For each layer: how many positions a token sees, itself included; None: all."""
 
 
+@dataclass(frozen=True, slots=True)
+class EndWeights:
+    """What is before and after a model's layers."""
+
+    embed: Weight
+    final_norm: Tensor
+    """fp32 [hidden size]."""
+    head: Weight
+
+
 class Stack(Protocol):
     """All layers of a model behind one call."""
 
     def run(self, hidden: Tensor, batch: StepBatch, pages: Tensor, layout: KvLayout) -> None:
         """hidden [T, hidden size] through all layers, in place; K and V are written to the pages."""
+
+    def decode(self, ids: Tensor, batch: StepBatch, pages: Tensor, layout: KvLayout) -> Tensor:
+        """ids int32 [T] → logits fp32 [T, vocabulary] of all tokens; K and V are written to the pages."""
 
 
 class Kernels(Protocol):
@@ -189,5 +202,5 @@ class Kernels(Protocol):
     def copy_pages(self, pages: Tensor, pairs: list[tuple[int, int]]) -> None:
         """Copy whole pages, (source, destination) each; sources and destinations are disjoint."""
 
-    def stack(self, layers: tuple[LayerWeights, ...], settings: LayerSettings) -> Stack | None:
+    def stack(self, layers: tuple[LayerWeights, ...], settings: LayerSettings, ends: EndWeights) -> Stack | None:
         """The same operations for all layers in one call, with the same bits, where the backend has that; else None."""

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from forebay.kernels.checks import PreparedBatch, check_kv, check_tensor
-from forebay.kernels.interface import KvLayout, LayerSettings, LayerWeights, StepBatch, Weight
+from forebay.kernels.interface import EndWeights, KvLayout, LayerSettings, LayerWeights, StepBatch, Weight
 
 _FLOATS = ("attn_norm", "qkv_bias", "q_norm", "k_norm", "output_bias", "mlp_norm", "gate_up_bias", "down_bias")
 _MATRICES = ("qkv", "output", "gate_up", "down")
@@ -54,6 +54,16 @@ class _Shape(ctypes.Structure):
     ]
 
 
+class _Ends(ctypes.Structure):
+    _fields_ = [
+        ("embed", _Matrix),
+        ("head", _Matrix),
+        ("final_norm", c_void_p),
+        ("known", c_int64),
+        ("vocabulary", c_int64),
+    ]
+
+
 class _Step(ctypes.Structure):
     _fields_ = [
         *((name, c_void_p) for name in ("positions", "slots", "row_starts", "context", "page_table")),
@@ -69,6 +79,7 @@ class NativeStack:
         library: ctypes.CDLL,
         layers: Sequence[LayerWeights],
         settings: LayerSettings,
+        ends: EndWeights,
         *,
         prepare: Callable[[StepBatch], PreparedBatch],
         place: Callable[[Weight], tuple[int, int, int]],
@@ -78,14 +89,18 @@ class NativeStack:
         are few for it. Raises ValueError for weights that don't fit each other.
         """
         _check_layers(layers, settings)
+        _check_ends(ends, layers[0].qkv.shape[1])
         self._run = library.forebay_layers
+        self._decode = library.forebay_decode
         self._prepare = prepare
         self._layers = layers
+        self._end_weights = ends
         self._settings = settings
         self._threads = threads
         self._table = (_Layer * len(layers))(
             *(_layer(layer, window, place) for layer, window in zip(layers, settings.windows, strict=True))
         )
+        self._ends = _ends(ends, place)
         self._hidden = layers[0].qkv.shape[1]
         self._qkv = layers[0].qkv.shape[0]
         self._inner = layers[0].down.shape[1]
@@ -94,24 +109,52 @@ class NativeStack:
 
     def run(self, hidden: Tensor, batch: StepBatch, pages: Tensor, layout: KvLayout) -> None:
         """See `Stack`. Raises ValueError for tensors of a wrong shape or type."""
-        prepared = self._prepare(batch)
-        tokens = prepared.tokens
-        check_tensor("hidden", hidden, torch.float32, (tokens, self._hidden))
-        query_heads = check_kv((tokens, self._qkv), prepared, pages, layout.layers - 1, layout)
-        if layout.layers != len(self._layers):
-            raise ValueError(f"the pages have {layout.layers} layers, the model {len(self._layers)}")
-        if prepared.positions_end > self._settings.cos_sin.shape[0]:
-            raise ValueError(f"position {prepared.positions_end - 1} has no angles")
-        self._reserve(tokens * (self._hidden + self._qkv + query_heads * layout.head_dim + 3 * self._inner))
+        step = self._prepare(batch)
+        check_tensor("hidden", hidden, torch.float32, (step.tokens, self._hidden))
+        shape, work = self._checked(step, pages, layout)
         self._run(
             self._table,
-            ctypes.byref(self._shape(pages.stride(0), query_heads, layout)),
-            ctypes.byref(_step(prepared)),
+            ctypes.byref(shape),
+            ctypes.byref(_step(step)),
             pages.data_ptr(),
             hidden.data_ptr(),
-            self._work.data_ptr(),
+            work,
             self._threads,
         )
+
+    def decode(self, ids: Tensor, batch: StepBatch, pages: Tensor, layout: KvLayout) -> Tensor:
+        """See `Stack`. Raises ValueError for tensors of a wrong shape or type, and for ids that the model has not."""
+        step = self._prepare(batch)
+        check_tensor("ids", ids, torch.int32, (step.tokens,))
+        shape, work = self._checked(step, pages, layout)
+        logits = torch.empty((step.tokens, self._ends.vocabulary))
+        wrong = self._decode(
+            self._table,
+            ctypes.byref(shape),
+            ctypes.byref(self._ends),
+            ctypes.byref(_step(step)),
+            ids.data_ptr(),
+            pages.data_ptr(),
+            work,
+            work + 4 * step.tokens * self._hidden,
+            logits.data_ptr(),
+            self._threads,
+        )
+        if wrong >= 0:
+            raise ValueError(f"token id {int(ids[wrong])} at {wrong} is outside the vocabulary of {self._ends.known}")
+        return logits
+
+    def _checked(self, step: PreparedBatch, pages: Tensor, layout: KvLayout) -> tuple[_Shape, int]:
+        """The model's shape, and memory for hidden states and what is between the operations of a layer."""
+        query_heads = check_kv((step.tokens, self._qkv), step, pages, layout.layers - 1, layout)
+        if layout.layers != len(self._layers):
+            raise ValueError(f"the pages have {layout.layers} layers, the model {len(self._layers)}")
+        if step.positions_end > self._settings.cos_sin.shape[0]:
+            raise ValueError(f"position {step.positions_end - 1} has no angles")
+        floats = step.tokens * (2 * self._hidden + self._qkv + query_heads * layout.head_dim + 3 * self._inner)
+        if self._work.numel() < floats:
+            self._work = torch.empty(floats)
+        return self._shape(pages.stride(0), query_heads, layout), self._work.data_ptr()
 
     def _shape(self, page_stride: int, query_heads: int, layout: KvLayout) -> _Shape:
         """The same from step to step, so it is made once."""
@@ -134,10 +177,6 @@ class NativeStack:
             self._known = (key, shape)
         return self._known[1]
 
-    def _reserve(self, floats: int) -> None:
-        if self._work.numel() < floats:
-            self._work = torch.empty(floats)
-
 
 def _step(batch: PreparedBatch) -> _Step:
     return _Step(
@@ -159,6 +198,23 @@ def _layer(layer: LayerWeights, window: int | None, place: Callable[[Weight], tu
         **{name: _Matrix(*place(getattr(layer, name))) for name in _MATRICES},
         window=_NO_WINDOW if window is None else window,
     )
+
+
+def _ends(ends: EndWeights, place: Callable[[Weight], tuple[int, int, int]]) -> _Ends:
+    return _Ends(
+        embed=_Matrix(*place(ends.embed)),
+        head=_Matrix(*place(ends.head)),
+        final_norm=ends.final_norm.data_ptr(),
+        known=ends.embed.shape[0],
+        vocabulary=ends.head.shape[0],
+    )
+
+
+def _check_ends(ends: EndWeights, hidden: int) -> None:
+    for name, weight in (("the embedding", ends.embed), ("the head", ends.head)):
+        if weight.shape[1] != hidden:
+            raise ValueError(f"{name} is {weight.shape}, but hidden states have {hidden} values")
+    check_tensor("the final norm", ends.final_norm, torch.float32, (hidden,))
 
 
 def _check_layers(layers: Sequence[LayerWeights], settings: LayerSettings) -> None:

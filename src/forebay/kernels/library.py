@@ -35,6 +35,7 @@ _SIGNATURES: dict[str, tuple[type | None, list[type]]] = {
         [c_void_p] * 4 + [c_int64] + [c_void_p] * 3 + [c_int64] * 6 + [c_float] + [c_int] * 2,
     ),
     "forebay_layers": (None, [c_void_p] * 6 + [c_int]),
+    "forebay_decode": (c_int64, [c_void_p] * 9 + [c_int]),
     "forebay_draw": (None, [c_void_p, c_int64, c_void_p, c_int64, c_void_p, c_int]),
     "forebay_copy_past_caches": (None, [c_void_p] * 2 + [c_int64]),
     "forebay_copy_pages": (None, [c_void_p] * 2 + [c_int64] * 2),

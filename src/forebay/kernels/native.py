@@ -20,7 +20,7 @@ from forebay.core.copying import CopyBytes
 from forebay.kernels.checks import PreparedBatch, check_kv, check_tensor, prepare_batch
 from forebay.kernels.crossover import USUAL_CROSSOVER, MatrixKind, known_crossovers
 from forebay.kernels.draw import Pick, native_picks
-from forebay.kernels.interface import KvLayout, LayerSettings, LayerWeights, Stack, StepBatch, Weight
+from forebay.kernels.interface import EndWeights, KvLayout, LayerSettings, LayerWeights, Stack, StepBatch, Weight
 from forebay.kernels.layer_table import NativeStack
 from forebay.kernels.library import Format, load_library
 from forebay.kernels.quantised import QuantisedMatrix
@@ -257,9 +257,9 @@ class NativeKernels:
         page_bytes = pages.stride(0) * pages.itemsize
         self._library.forebay_copy_pages(pages.data_ptr(), numbers.data_ptr(), len(pairs), page_bytes)
 
-    def stack(self, layers: tuple[LayerWeights, ...], settings: LayerSettings) -> Stack | None:
+    def stack(self, layers: tuple[LayerWeights, ...], settings: LayerSettings, ends: EndWeights) -> Stack | None:
         return NativeStack(
-            self._library, layers, settings, prepare=self._prepare, place=self._place, threads=self._threads
+            self._library, layers, settings, ends, prepare=self._prepare, place=self._place, threads=self._threads
         )
 
     def read(self, buffer: Tensor) -> None:

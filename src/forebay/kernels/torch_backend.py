@@ -17,6 +17,7 @@ from forebay.core.copying import CopyBytes, plain_copy
 from forebay.kernels.draw import Pick, draw
 from forebay.kernels.interface import (
     PAGE_TOKENS,
+    EndWeights,
     KvLayout,
     LayerSettings,
     LayerWeights,
@@ -134,7 +135,7 @@ class TorchKernels:
         gate, up = gate_up.chunk(2, dim=-1)
         return functional.silu(gate) * up
 
-    def stack(self, layers: tuple[LayerWeights, ...], settings: LayerSettings) -> Stack | None:
+    def stack(self, layers: tuple[LayerWeights, ...], settings: LayerSettings, ends: EndWeights) -> Stack | None:
         return None
 
     def draw(self, logits: Tensor, picks: Sequence[Pick]) -> list[int]:

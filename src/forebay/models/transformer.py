@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 import torch
 from torch import Tensor
 
-from forebay.kernels import Kernels, KvLayout, LayerSettings, LayerWeights, StepBatch, Weight
+from forebay.kernels import EndWeights, Kernels, KvLayout, LayerSettings, LayerWeights, StepBatch, Weight
 from forebay.models.config import ModelConfig
 
 
@@ -38,7 +38,8 @@ class Model:
         self._kernels = kernels
         self._settings = LayerSettings(weights.cos_sin, config.norm_eps, config.head_dim**-0.5, config.windows)
         kernels.settle(list(self._matrices()))
-        self._stack = kernels.stack(weights.layers, self._settings)
+        ends = EndWeights(weights.embed, weights.final_norm, weights.head)
+        self._stack = kernels.stack(weights.layers, self._settings, ends)
 
     @property
     def weight_bytes(self) -> int:
@@ -75,6 +76,15 @@ class Model:
         for number in range(self.config.layers):
             hidden = self._layer(number, hidden, batch, pages, layout)
         return hidden
+
+    @torch.inference_mode()
+    def decode(self, ids: Tensor, batch: StepBatch, pages: Tensor, layout: KvLayout) -> Tensor:
+        """Token ids int32 [T] → logits fp32 [T, vocab] of all of them: those of `forward`, the same bits, in one call
+        where the backend has that.
+        """
+        if self._stack is None:
+            return self.logits(self.forward(ids, batch, pages, layout))
+        return self._stack.decode(ids, batch, pages, layout)
 
     @torch.inference_mode()
     def logits(self, hidden: Tensor) -> Tensor:

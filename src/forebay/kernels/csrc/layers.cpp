@@ -1,10 +1,11 @@
-// All transformer layers of a step in one call: the operations of the other files in order, on buffers that stay.
-// Nothing is computed here. What it saves is the way through Python between them, which for a small model is a quarter
-// of a decode step.
+// All transformer layers of a step in one call, or a whole decode step: the operations of the other files in order, on
+// buffers that stay. Nothing is computed here. What it saves is the way through Python between them, which for a small
+// model is a quarter of a decode step, and that the other threads fall asleep meanwhile.
 #include <cstdint>
 
 extern "C" {
 
+int64_t forebay_embed(const int32_t*, const void*, float*, int64_t, int64_t, int64_t, int);
 void forebay_rms_norm(const float*, const float*, float*, int64_t, int64_t, float, int);
 void forebay_silu_mul(const float*, float*, int64_t, int64_t, int);
 void forebay_linear(
@@ -35,6 +36,13 @@ struct Shape {
     int64_t layers, hidden, query_heads, kv_heads, dim, inner, kv_bytes, page_stride, layer_bytes;
     const float* cos_sin;
     float eps, scale;
+};
+
+// What is before and after the layers.
+struct Ends {
+    Matrix embed, head;
+    const float* final_norm;
+    int64_t known, vocabulary;  // rows of `embed` and of `head`
 };
 
 struct Step {
@@ -80,5 +88,24 @@ void forebay_layers(
         forebay_silu_mul(gate_up, activated, tokens, s.inner, threads);
         linear(activated, layer.down, layer.down_bias, hidden, hidden, s.hidden, s.inner);
     }
+}
+
+// Token ids to logits [tokens, vocabulary] of all of them. `hidden` and `work` are as for `forebay_layers`, but `hidden`
+// is written first. Returns the index of the first id that is out of range, with nothing done, or -1.
+int64_t forebay_decode(
+    const Layer* layers, const Shape* shape, const Ends* ends, const Step* step, const int32_t* ids, char* pages,
+    float* hidden, float* work, float* logits, int threads
+) {
+    const Matrix &embed = ends->embed, &head = ends->head;
+    int64_t tokens = step->tokens, size = shape->hidden;
+    int64_t wrong = forebay_embed(ids, embed.panels, hidden, tokens, ends->known, size, (int)embed.format);
+    if (wrong >= 0) return wrong;
+    forebay_layers(layers, shape, step, pages, hidden, work, threads);
+    forebay_rms_norm(hidden, ends->final_norm, work, tokens, size, shape->eps, threads);
+    forebay_linear(
+        work, head.panels, nullptr, nullptr, logits, tokens, ends->vocabulary, size, (int)head.format, (int)head.few,
+        threads
+    );
+    return -1;
 }
 }
