@@ -4,6 +4,7 @@ however small they are."""
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from hypothesis import settings
@@ -25,11 +26,13 @@ class TieredScheduler(RuleBasedStateMachine):
         disk=st.sampled_from([0, 8, 40]),
         delay=st.integers(1, 4),
         public=st.sampled_from([0, 40, 150]),
+        quotas=st.dictionaries(st.sampled_from(["a", "b"]), st.integers(0, PAGES)),
         faults=st.booleans(),
     )
-    def start(self, host: int, disk: int, delay: int, public: int, faults: bool) -> None:
+    def start(self, host: int, disk: int, delay: int, public: int, quotas: dict[str, int], faults: bool) -> None:
         self.faults = faults
-        self.driver = TieredDriver(PAGES, LowerTiers(host, disk), delay, max_model_len=16 * PAGES, max_running=4)
+        below = LowerTiers(host, disk, quotas)
+        self.driver = TieredDriver(PAGES, below, delay, max_model_len=16 * PAGES, max_running=4)
         self.driver.scheduler.mark_public(request("stem 0", 150).prompt_ids[:public])
         self.wanted: dict[str, GenerateRequest] = {}
         self.gone: set[str] = set()
@@ -84,6 +87,8 @@ class TieredScheduler(RuleBasedStateMachine):
         assert not self.driver.book.check()
         assert len(self.driver.below.host) <= self.driver.below.sizes[0]
         assert len(self.driver.below.disk) <= self.driver.below.sizes[1]
+        held = Counter(ref.tenant for ref, _ in (*self.driver.below.host.values(), *self.driver.below.disk.values()))
+        assert all(held[tenant] <= limit for tenant, limit in self.driver.below.quotas.items())
 
     def teardown(self) -> None:
         if not hasattr(self, "driver"):

@@ -1,17 +1,21 @@
 """Whether everyone who runs can still come to an end with nothing lost: the banker's algorithm over device pages, with
-the room below for those who step aside. It moves nobody, and chooses no victim.
+the room below, and what each tenant may have of it, for those who step aside. It moves nobody, and chooses no victim.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from collections.abc import Sequence as Seq
+from dataclasses import dataclass, field
 
 from forebay.core.request import Priority
 from forebay.kv import PAGE_TOKENS, pages_for
+from forebay.kv.identity import PUBLIC
+from forebay.scheduling.room import Burden, Room
 from forebay.scheduling.sequence import Sequence
 from forebay.scheduling.state import State
+from forebay.scheduling.tiering import public_held
 
 
 @dataclass(slots=True)
@@ -24,7 +28,10 @@ class _Claim:
     """Pages that it may come to hold."""
     kept: bool
     """Whether its pages take room below while it steps aside."""
-    below: int = 0
+    tenant: str
+    public: int
+    """How many of the pages held are charged to nobody."""
+    below: Burden = field(default_factory=dict)
     """The room that they take there now."""
 
     @property
@@ -37,7 +44,7 @@ def may_grow(state: State, sequence: Sequence, pages: int) -> bool:
 
     Where that is not so anyway (the room below has become less), whoever finds a page may have it.
     """
-    if _enough_below(state, pages):
+    if _enough_below(state, sequence, pages):
         return True
     return _safe(state, {sequence: (pages, [])}, ()) or not _safe(state, {}, ())
 
@@ -51,12 +58,28 @@ def may_begin(state: State, sequence: Sequence, gone: Collection[Sequence] = ())
         return True
     held = state.book.held_prefix(sequence.pages, sequence.all_ids, state.point(sequence))
     pages = state.book.most_pages(sequence.length) - len(held)
-    return _enough_below(state, pages) or _safe(state, {sequence: (pages, held)}, gone)
+    return _enough_below(state, sequence, pages, held) or _safe(state, {sequence: (pages, held)}, gone)
 
 
-def _enough_below(state: State, pages: int) -> bool:
-    """Whether all pages in use and `pages` more fit below: then anyone can step aside. The usual case."""
-    return state.tiers is None or state.book.used + pages <= state.tiers.below.capacity()
+def _enough_below(state: State, asking: Sequence, pages: int, found: Seq[int] = ()) -> bool:
+    """Whether all pages in use and `pages` more fit below, those of each tenant within its quota as well: then anyone
+    can step aside. The usual case. `found` are pages on the device that the one who asks is about to share."""
+    if state.tiers is None:
+        return True
+    below = state.tiers.below
+    if state.book.used + pages > below.capacity():
+        return False
+    tenants = {asking.tenant, *(running.tenant for running in state.running)}
+    limits = {tenant: most for tenant in tenants if (most := below.capacity_of(tenant)) is not None}
+    wanted = {tenant: _in_use(state, tenant) for tenant in limits}
+    if asking.tenant in limits:
+        wanted[asking.tenant] += pages + len(found)
+    return all(wanted[tenant] <= most for tenant, most in limits.items())
+
+
+def _in_use(state: State, tenant: str) -> int:
+    """Device pages that running sequences of a tenant hold: one that two of them share counts twice."""
+    return sum(len(running.pages.held) for running in state.running if running.tenant == tenant)
 
 
 def _safe(state: State, asking: dict[Sequence, tuple[int, list[int]]], gone: Collection[Sequence]) -> bool:
@@ -65,7 +88,7 @@ def _safe(state: State, asking: dict[Sequence, tuple[int, list[int]]], gone: Col
     O(pages in use), and only asked when the room below is less than that.
     """
     tiers = state.tiers
-    room = 0 if tiers is None else tiers.below.capacity()
+    room = Room(0, lambda _: None) if tiers is None else tiers.capacity()
     claims = {each: _claim(state, each, *asking.get(each, (0, []))) for each in (*state.running, *asking)}
     bank = _Bank(state.book.available - sum(pages for pages, _ in asking.values()), room, claims.values())
     for sequence in gone:
@@ -82,13 +105,14 @@ def _claim(state: State, sequence: Sequence, more: int, numbers: list[int]) -> _
     most = min(most, sequence.choices * state.book.most_pages(tokens))
     held = [*sequence.pages.held, *numbers]
     most = max(min(most, state.book.total), len(held) + more)
-    return _Claim(held, more, most, kept=sequence.priority is not Priority.SPECULATIVE_DRAFT)
+    public = public_held(sequence)
+    return _Claim(held, more, most, sequence.priority is not Priority.SPECULATIVE_DRAFT, sequence.tenant, public)
 
 
 class _Bank:
     """Free pages and room below, as they would be after some have ended and others stepped aside."""
 
-    def __init__(self, free: int, room: int, claims: Iterable[_Claim]) -> None:
+    def __init__(self, free: int, room: Room, claims: Iterable[_Claim]) -> None:
         self.free = free
         self.room = room
         self._holders: Counter[int] = Counter()
@@ -105,13 +129,13 @@ class _Bank:
                 return False
             claims = [claim for claim in claims if claim is not ending]
             self._give_back(ending)
-            self.room += ending.below
+            self.room.give(ending.below)
         return True
 
     def set_aside(self, claim: _Claim) -> None:
         """Someone steps aside: it holds nothing any more, and will want all of it again."""
         claim.below = _cost(claim)
-        self.room -= claim.below
+        self.room.take(claim.below)
         self._give_back(claim)
         claim.numbers, claim.more = [], 0
 
@@ -126,12 +150,12 @@ class _Bank:
         return None
 
     def _helpers(self, ending: _Claim, others: list[_Claim]) -> list[_Claim] | None:
-        short, room, seen, helpers = ending.need - self.free, self.room, Counter[int](), list[_Claim]()
+        short, room, seen, helpers = ending.need - self.free, self.room.copy(), Counter[int](), list[_Claim]()
         for other in others:
             if short <= 0:
                 break
-            if _cost(other) <= room and (other.numbers or other.more):
-                room -= _cost(other)
+            if (other.numbers or other.more) and room.fits(cost := _cost(other)):
+                room.take(cost)
                 seen.update(other.numbers)
                 short -= other.more + sum(seen[number] == self._holders[number] for number in other.numbers)
                 helpers.append(other)
@@ -144,5 +168,8 @@ class _Bank:
             self.free += not self._holders[number]
 
 
-def _cost(claim: _Claim) -> int:
-    return (len(claim.numbers) + claim.more) if claim.kept else 0
+def _cost(claim: _Claim) -> Burden:
+    if not claim.kept:
+        return {}
+    public = min(claim.public, len(claim.numbers))
+    return {PUBLIC: public, claim.tenant: len(claim.numbers) - public + claim.more}
