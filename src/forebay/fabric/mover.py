@@ -138,12 +138,20 @@ class Mover:
 
     @property
     def disk_refuses(self) -> bool:
-        """Whether the disk took none of the pinned pages that it was offered last."""
+        """Whether the disk took none of the pinned pages that it was offered last, quotas of their tenants aside."""
         return self._spiller is not None and self._spiller.refused
 
     def spill_soon(self) -> None:
         """Let the disk's thread look for work now."""
         self._housework.set()
+
+    def spill_pinned(self) -> bool:
+        """Have pinned pages copied on to disk now, as far as their tenants may hold them there. False when there are
+        none to copy."""
+        if self._spiller is None or not self._pool.spill_pinned(self._spiller.full):
+            return False
+        self.spill_soon()
+        return True
 
     def clear_disk(self) -> None:
         """Empty the disk tier in the background."""
@@ -191,8 +199,10 @@ class Mover:
                 saved = self.saver.run(job)
         finally:
             self._finish(saved)
-        if saved.kept or self._pool.spill_pinned():
-            self._housework.set()
+        if saved.kept:
+            self.spill_soon()
+        else:
+            self.spill_pinned()
         if self._pacer is not None:
             self._closing.wait(max(0.0, self._pacer.delay(self._pool.page_bytes, began) - (time.monotonic() - began)))
 

@@ -217,8 +217,20 @@ class KvTiers:
 
     def capacity(self) -> int:
         """How many pages could be kept below, given time: pinned ones of the host pool are copied on to disk."""
-        on_disk = 0 if self._disk is None or self._mover.disk_refuses else self._disk.room(self.config.page_bytes)
-        return self._pool.room() + on_disk
+        return self._pool.room() + self._disk_room()
+
+    def room_of(self, tenant: str) -> int | None:
+        """How many pages of this tenant its quota allows to be kept below now; None where it has none."""
+        return self._pool.room_of(tenant)
+
+    def capacity_of(self, tenant: str) -> int | None:
+        """How many pages of this tenant could be kept below, given time; None where it has no quota."""
+        in_host = self._pool.room_of(tenant)
+        on_disk = None if self._disk is None else self._disk.room_of(tenant, self.config.page_bytes)
+        if in_host is None and on_disk is None:
+            return None
+        rooms = ((self._pool.room(), in_host), (self._disk_room(), on_disk))
+        return sum(room if quota is None else min(room, quota) for room, quota in rooms)
 
     def burden(self, pages: Sequence[bytes], tenant: str) -> int:
         """How much of `room` keeping these pages takes."""
@@ -229,12 +241,8 @@ class KvTiers:
         return sum(self._disk.where(page, tenant, now) is Where.MISS for page in held)
 
     def cascade(self) -> bool:
-        """Begin to copy pinned pages on to disk, to make room. False when there are none, or the disk took none of the
-        last ones."""
-        if self._disk is None or not self._pool.spill_pinned():
-            return False
-        self._mover.spill_soon()
-        return not self._mover.disk_refuses
+        """Begin to copy pinned pages on to disk, as far as quotas allow. False when none are, or it took none lately."""
+        return self._mover.spill_pinned() and not self._mover.disk_refuses
 
     def missed(self, pages: int) -> None:
         """Count pages of a prompt that were in no tier, the device included."""
@@ -285,8 +293,8 @@ class KvTiers:
     ) -> None:
         self.close()
 
+    def _disk_room(self) -> int:
+        return 0 if self._disk is None or self._mover.disk_refuses else self._disk.room(self.config.page_bytes)
+
     def _place(self, ref: PageRef) -> Where:
-        place = self._pool.where(ref.id, ref.tenant)
-        if place is Where.MISS and self._disk is not None:
-            place = self._disk.where(ref.id, ref.tenant, self._clock())
-        return place
+        return next(iter(self.lookup([ref.id], ref.tenant).places), Where.MISS)

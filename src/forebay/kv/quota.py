@@ -44,6 +44,11 @@ class Usage:
         else:
             self._held.pop(tenant, None)
 
+    def room(self, tenant: str, size: int, held: int) -> int | None:
+        """How many pages of `size` bytes the tenant may hold beside the `held` ones that can't go; None: no limit."""
+        limit = self.quotas.limit(tenant)
+        return None if limit is None else max(0, limit // size - held)
+
     def excess(self, tenant: str, incoming: int) -> int:
         """How many of its bytes the tenant has to give up first, so that `incoming` bytes fit (0 or less: none)."""
         limit = self.quotas.limit(tenant)
