@@ -53,7 +53,7 @@ def test_a_small_quota_makes_no_token_be_computed_twice(
     """Two answers of one tenant that together come to want more pages than the device has."""
     asked = [("one", 50), ("two", 50)]
     folder: dict[str, Any] = {"cache_dir": str(tmp_path / "kv"), "cache_disk": 16 << 20, "cache_required": True}
-    limits = {"host_quotas": quotas(100, t=host), "disk_quotas": quotas(100, t=disk)}
+    limits: dict[str, Any] = {"host_quotas": quotas(100, t=host), "disk_quotas": quotas(100, t=disk)}
     with bench(tiny_llama, 10, **limits, **folder) as crowded:
         for name, tokens in asked:
             crowded.submit(name, prompt(name, tokens), 60, tenant="t", priority=BATCH, retention=retention)

@@ -24,7 +24,8 @@ from forebay.fabric.pool_layout import data_start
 from forebay.fabric.pool_reader import PoolReader
 from forebay.fabric.saver import Spiller
 from forebay.fabric.scrub import Scrubber
-from forebay.fabric.tiers import KvTiers, TierConfig
+from forebay.fabric.tier_config import TierConfig
+from forebay.fabric.tiers import KvTiers
 from forebay.kv.identity import PUBLIC
 from forebay.kv.quota import Quotas
 from forebay.kv.retention import DAY_S

@@ -18,8 +18,9 @@ def limited(pages: int, quotas: dict[str, int], **config: Any) -> TieredDriver:
     return TieredDriver(pages, LowerTiers(100, quotas=quotas), max_model_len=16 * pages, **config)
 
 
-def begin(driver: TieredDriver, name: str, prompt: int, steps: int = 3, **options: Any) -> GenerateRequest:
-    wanted = request(name, prompt, **{"max_tokens": 30, "priority": BATCH, "tenant": name} | options)
+def begin(driver: TieredDriver, name: str, prompt: list[int] | int, steps: int = 3, **options: Any) -> GenerateRequest:
+    given: dict[str, Any] = {"max_tokens": 30, "priority": BATCH, "tenant": name} | options
+    wanted = request(name, prompt, **given)
     driver.add(wanted)
     for _ in range(steps):
         driver.step()
@@ -97,11 +98,19 @@ def test_a_tenant_is_not_let_in_where_its_own_others_could_not_step_aside() -> N
     finish(driver, *pair)
 
 
+def test_rows_grow_only_while_those_who_step_aside_can_be_kept_in_one_go() -> None:
+    """The tenant may have all of it on disk, but no more than two pages on their way there."""
+    driver = TieredDriver(10, LowerTiers(100, once={"t": 2}), max_model_len=160)
+    pair = [begin(driver, name, 50, 1, tenant="t", max_tokens=50) for name in ("first", "second")]
+    finish(driver, *pair)
+    assert driver.scheduler.stats().preemptions == 0
+
+
 def test_public_pages_are_charged_to_no_tenant() -> None:
     driver = limited(8, {"batch": 2})
     stem = request("stem", 64).prompt_ids
     driver.scheduler.mark_public(stem)
-    batch = begin(driver, "batch", [*stem, *range(20)], 4, max_tokens=9)  # type: ignore[arg-type]
+    batch = begin(driver, "batch", [*stem, *range(20)], 4, max_tokens=9)
     critical = request("critical", 57, priority=CRITICAL)
     driver.add(critical)
     plan = driver.step()

@@ -22,10 +22,18 @@ Marks = list[int | None]
 class LowerTiers:
     """Least recently used first from host to disk, and from disk to nowhere; a pinned page is never dropped."""
 
-    def __init__(self, host: int, disk: int = 0, quotas: Mapping[str, int] | None = None) -> None:
-        """`quotas` are pages that a tenant may have in both together; tenants not named have none."""
+    def __init__(
+        self,
+        host: int,
+        disk: int = 0,
+        quotas: Mapping[str, int] | None = None,
+        once: Mapping[str, int] | None = None,
+    ) -> None:
+        """`quotas` are pages that a tenant may have in both together, `once` those that may be kept of it at a time;
+        tenants not named have neither."""
         self.sizes = host, disk
-        self.quotas = dict(quotas or {})
+        self.once = dict(once or {})
+        self.quotas = dict(quotas or {}) | {tenant: 10**6 for tenant in self.once if tenant not in (quotas or {})}
         self.host: OrderedDict[bytes, tuple[PageRef, Marks]] = OrderedDict()
         self.disk: OrderedDict[bytes, tuple[PageRef, Marks]] = OrderedDict()
         self.pins: Counter[bytes] = Counter()
@@ -68,14 +76,19 @@ class LowerTiers:
 
     capacity = room
 
-    def room_of(self, tenant: str) -> int | None:
+    def capacity_of(self, tenant: str) -> int | None:
         limit = self.quotas.get(tenant)
         if limit is None:
             return None
         kept = [ref.tenant for page, (ref, _) in self._entries() if page in self.pins]
         return limit - kept.count(tenant) - [ref.tenant for ref in self.promised.values()].count(tenant)
 
-    capacity_of = room_of
+    def room_of(self, tenant: str) -> int | None:
+        left = self.capacity_of(tenant)
+        return None if left is None else min(left, self.once.get(tenant, left))
+
+    def at_once(self, tenant: str, retention: str) -> int | None:
+        return self.once.get(tenant)
 
     def burden(self, pages: Sequence[bytes], tenant: str) -> int:
         return sum(page not in self.pins for page in pages)
@@ -128,7 +141,7 @@ class LowerTiers:
         return [*self.disk.items(), *self.host.items()]
 
     def _within_quota(self, tenant: str) -> bool:
-        """Room for one page of the tenant by its quota: it gives up its own pages, whatever room there is for others."""
+        """Whether the tenant may have one page more by its quota, for which it gives up its own ones."""
         limit = self.quotas.get(tenant)
         while limit is not None:
             promised = sum(ref.tenant == tenant for ref in self.promised.values())

@@ -82,6 +82,10 @@ class PageMoves:
         """How many pages of this tenant could be kept below, given time; None where it has no quota."""
         return self._tiers.capacity_of(tenant)
 
+    def at_once(self, tenant: str, retention: str) -> int | None:
+        """How many pages of this tenant and class can be kept at one time; None where no quota bounds that."""
+        return self._tiers.at_once(tenant, retention)
+
     def burden(self, pages: Sequence[bytes], tenant: str) -> int:
         """How much room it takes to keep these pages."""
         return self._tiers.burden(pages, tenant)

@@ -113,8 +113,7 @@ class HostPool:
 
     def room_of(self, tenant: str) -> int | None:
         """How many pages of a tenant its quota allows to be reserved now; None where it has none."""
-        with self._lock:
-            return self._book.room_of(tenant)
+        return self._book.room_of(tenant)
 
     def has_room(self, refs: Sequence[PageRef]) -> bool:
         """Whether all of these pages that are not here could be reserved now, each tenant's within its quota."""

@@ -12,7 +12,9 @@ Burden = Mapping[str, int]
 class Room:
     """Pages that can still be promised. Quotas count only for who brings pages: what costs nothing always fits."""
 
-    def __init__(self, total: int, of: Callable[[str], int | None], left: Mapping[str, int | None] | None = None) -> None:
+    def __init__(
+        self, total: int, of: Callable[[str], int | None], left: Mapping[str, int | None] | None = None
+    ) -> None:
         """`total` pages for all; `of` gives those of one tenant by its quota, None where it has none. `left` are
         tenants already asked for."""
         self._total = total

@@ -5,7 +5,7 @@ the room below, and what each tenant may have of it, for those who step aside. I
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field
 
@@ -15,7 +15,7 @@ from forebay.kv.identity import PUBLIC
 from forebay.scheduling.room import Burden, Room
 from forebay.scheduling.sequence import Sequence
 from forebay.scheduling.state import State
-from forebay.scheduling.tiering import public_held
+from forebay.scheduling.tiering import Tiering, public_held
 
 
 @dataclass(slots=True)
@@ -31,6 +31,8 @@ class _Claim:
     tenant: str
     public: int
     """How many of the pages held are charged to nobody."""
+    at_once: int | None = None
+    """How many of its own pages can be kept in one go; None for any number."""
     below: Burden = field(default_factory=dict)
     """The room that they take there now."""
 
@@ -71,15 +73,22 @@ def _enough_below(state: State, asking: Sequence, pages: int, found: Seq[int] = 
         return False
     tenants = {asking.tenant, *(running.tenant for running in state.running)}
     limits = {tenant: most for tenant in tenants if (most := below.capacity_of(tenant)) is not None}
-    wanted = {tenant: _in_use(state, tenant) for tenant in limits}
+    in_use = {other: len(other.pages.held) for other in state.running if other.tenant in limits}
     if asking.tenant in limits:
-        wanted[asking.tenant] += pages + len(found)
+        in_use[asking] = in_use.get(asking, 0) + pages + len(found)
+    return _within(state.tiers, limits, in_use)
+
+
+def _within(tiers: Tiering, limits: Mapping[str, int], in_use: Mapping[Sequence, int]) -> bool:
+    """Whether these sequences' pages fit below by the limits of their tenants, each in one go and all together. A page
+    that two of them share counts twice."""
+    wanted: Counter[str] = Counter()
+    for sequence, pages in in_use.items():
+        wanted[sequence.tenant] += pages
+        at_once = tiers.at_once(sequence)
+        if at_once is not None and pages > at_once:
+            return False
     return all(wanted[tenant] <= most for tenant, most in limits.items())
-
-
-def _in_use(state: State, tenant: str) -> int:
-    """Device pages that running sequences of a tenant hold: one that two of them share counts twice."""
-    return sum(len(running.pages.held) for running in state.running if running.tenant == tenant)
 
 
 def _safe(state: State, asking: dict[Sequence, tuple[int, list[int]]], gone: Collection[Sequence]) -> bool:
@@ -106,7 +115,9 @@ def _claim(state: State, sequence: Sequence, more: int, numbers: list[int]) -> _
     held = [*sequence.pages.held, *numbers]
     most = max(min(most, state.book.total), len(held) + more)
     public = public_held(sequence)
-    return _Claim(held, more, most, sequence.priority is not Priority.SPECULATIVE_DRAFT, sequence.tenant, public)
+    kept = sequence.priority is not Priority.SPECULATIVE_DRAFT
+    at_once = None if state.tiers is None else state.tiers.at_once(sequence)
+    return _Claim(held, more, most, kept, sequence.tenant, public, at_once)
 
 
 class _Bank:
@@ -154,7 +165,8 @@ class _Bank:
         for other in others:
             if short <= 0:
                 break
-            if (other.numbers or other.more) and room.fits(cost := _cost(other)):
+            cost = _cost(other)
+            if (other.numbers or other.more) and room.fits(cost) and _goes_at_once(other, cost):
                 room.take(cost)
                 seen.update(other.numbers)
                 short -= other.more + sum(seen[number] == self._holders[number] for number in other.numbers)
@@ -173,3 +185,7 @@ def _cost(claim: _Claim) -> Burden:
         return {}
     public = min(claim.public, len(claim.numbers))
     return {PUBLIC: public, claim.tenant: len(claim.numbers) - public + claim.more}
+
+
+def _goes_at_once(claim: _Claim, cost: Burden) -> bool:
+    return claim.at_once is None or cost.get(claim.tenant, 0) <= claim.at_once
