@@ -62,6 +62,9 @@ class MemoryTier:
     def room(self, page_bytes: int) -> int:
         return self._limit - sum(self._pins[page] > 0 for page in self._refs)
 
+    def room_of(self, tenant: str, page_bytes: int) -> int | None:
+        return None
+
     def lease(self, page: bytes, tenant: str, now: float) -> DiskLease | None:
         if self.where(page, tenant, now) is Where.MISS:
             return None

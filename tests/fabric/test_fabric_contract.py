@@ -18,7 +18,8 @@ from forebay.fabric.memory import HostMemory
 from forebay.fabric.metrics import Metrics
 from forebay.fabric.pool_layout import data_start
 from forebay.fabric.protocol import StorageTier
-from forebay.fabric.tiers import KvTiers, TierConfig
+from forebay.fabric.tier_config import TierConfig
+from forebay.fabric.tiers import KvTiers
 from forebay.kv.identity import PUBLIC
 from forebay.kv.retention import DAY_S
 from forebay.kv.tiers import Where

@@ -33,6 +33,7 @@ from forebay.fabric.metrics import Metrics
 from forebay.kv.quota import Quotas
 from forebay.kv.retention import DAY_S
 from forebay.kv.tiers import PageRef, Where
+from forebay.kv.value import ValueOrder
 
 LIMIT = 48 * PAGE + (256 << 10)
 PAGES = [page for tenant in "ab" for label in "xyz" for page in chain(12, tenant, label=label)]
@@ -42,6 +43,11 @@ page_ranges = st.tuples(st.integers(0, len(PAGES) - 1), st.integers(1, 12))
 
 def chosen(pages: tuple[int, int]) -> list[PageRef]:
     return PAGES[pages[0] : pages[0] + pages[1]]
+
+
+def held(order: ValueOrder, tenant: str) -> int:
+    """Pages of a tenant that may not go, counted one by one."""
+    return sum(entry.holds > 0 for entry in order._entries.values() if entry.tenant == tenant)
 
 
 class DiskMachine(RuleBasedStateMachine):
@@ -145,6 +151,8 @@ class DiskMachine(RuleBasedStateMachine):
             assert disk_usage(self.folder) <= LIMIT
             tenants = [tenant for _, tenant in self.store.names()]
             assert tenants.count("b") * PAGE <= QUOTA
+            assert self.store.room_of("a", PAGE) is None
+            assert self.store.room_of("b", PAGE) == QUOTA // PAGE - held(self.store._catalog._order, "b")
 
     def teardown(self) -> None:
         if hasattr(self, "store"):
@@ -229,6 +237,8 @@ class PoolMachine(RuleBasedStateMachine):
     def the_books_are_right(self) -> None:
         assert self.pool.check() == []
         assert sum(tenant == "b" for _, tenant in self.pool.pages()) <= 5
+        assert self.pool.room_of("a") is None
+        assert self.pool.room_of("b") == 5 - held(self.pool._book.order, "b")
 
     def teardown(self) -> None:
         self.end_leases()

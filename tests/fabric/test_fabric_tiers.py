@@ -24,8 +24,10 @@ from forebay.fabric.pool_layout import data_start
 from forebay.fabric.pool_reader import PoolReader
 from forebay.fabric.saver import Spiller
 from forebay.fabric.scrub import Scrubber
-from forebay.fabric.tiers import KvTiers, TierConfig
+from forebay.fabric.tier_config import TierConfig
+from forebay.fabric.tiers import KvTiers
 from forebay.kv.identity import PUBLIC
+from forebay.kv.quota import Quotas
 from forebay.kv.retention import DAY_S
 from forebay.kv.tiers import PageRef, Where
 
@@ -508,3 +510,68 @@ def test_public_pages_are_everybodys_in_every_tier(open_tiers: Callable[..., KvT
     assert again.lookup(ids(pages), "a").places == [Where.DISK] * 2
     assert load(again, device, pages, 4).disk == 2
     assert again.lookup(ids(chain(2, tenant="b")), "a").pages == 0
+
+
+def test_a_quota_bounds_what_may_be_kept_of_a_tenant_now_and_given_time(open_tiers: Callable[..., KvTiers]) -> None:
+    """What it may give up of its own counts as room; what is pinned of it does not, until the disk has it."""
+    device, pages = Device(8), chain(6, retention="none")
+    quotas = {"host_quotas": Quotas(by_tenant={"t": 4 * PAGE}), "disk_quotas": Quotas(by_tenant={"t": 3 * PAGE})}
+    tiers = open_tiers(slots=16, **quotas)
+    assert (tiers.room_of("other"), tiers.capacity_of("other")) == (None, None)
+    assert (tiers.room_of("t"), tiers.capacity_of("t")) == (4, 7)
+    save(tiers, device, pages[:3])
+    assert (tiers.room_of("t"), tiers.capacity_of("t")) == (4, 7)
+    tiers.pin(ids(pages[:3]))
+    assert (tiers.room_of("t"), tiers.capacity_of("t")) == (1, 4)
+    tiers.cascade()
+    eventually(lambda: tiers.room_of("t") == 4)
+    assert tiers.capacity_of("t") == 4
+    assert tiers.check() == []
+
+
+def test_keep_beyond_a_quota_gives_up_nothing(open_tiers: Callable[..., KvTiers]) -> None:
+    device, before, pages = Device(8), chain(2, label="before"), chain(4)
+    tiers = open_tiers(slots=16, disk=False, host_quotas=Quotas(default=3 * PAGE))
+    save(tiers, device, before)
+    assert not tiers.keep(ids(pages), pages)
+    assert tiers.lookup(ids(before), "t").pages == 2, "they could have made room for some of the new ones"
+    assert leave(tiers, device, pages[:3])
+    assert tiers.lookup(ids(before), "t").pages == 0
+    others = [*chain(3, "b"), *chain(3, "c")]
+    assert tiers.keep(ids(others), others), "each within its own quota"
+    assert not tiers.keep(ids(chain(1, "b", label="more")), chain(1, "b", label="more"))
+    assert tiers.check() == []
+
+
+def test_pinned_pages_on_disk_leave_the_pool_before_those_behind_them_that_their_quota_keeps_here(
+    open_tiers: Callable[..., KvTiers],
+) -> None:
+    """Three of six are on disk, which is all that may; the others are pinned here, and continue them."""
+    device, pages, more = Device(8), chain(6, retention="none"), chain(3, label="more")
+    tiers = open_tiers(slots=6, disk_quotas=Quotas(by_tenant={"t": 3 * PAGE}))
+    assert leave(tiers, device, pages)
+    assert tiers.room() == 0
+    assert tiers.cascade()
+    eventually(lambda: tiers.room() == 3)
+    assert leave(tiers, device, more)
+    assert tiers.lookup(ids(pages), "t").count(Where.DISK) == 3
+    assert load(tiers, device, pages, 0).pages == 6
+    assert tiers.check() == []
+
+
+def test_a_tenants_quota_on_disk_is_no_failing_disk(open_tiers: Callable[..., KvTiers]) -> None:
+    """What it refuses is asked for no more, and others lose no room by it."""
+    device, pages = Device(8), chain(3, retention="none")
+    tiers = open_tiers(slots=4, disk_quotas=Quotas(by_tenant={"t": 0}))
+    whole = tiers.capacity()
+    assert leave(tiers, device, pages)
+    assert not tiers.cascade(), "no room is to come"
+    tiers._pool.spill_pinned()
+    tiers._mover.spill_soon()
+    eventually(lambda: tiers.counters().spills_failed == 3)
+    assert tiers.capacity() == whole - 3
+    assert tiers.capacity_of("t") == 1
+    assert leave(tiers, device, chain(1, "b", retention="none"))
+    assert tiers.cascade()
+    eventually(lambda: tiers.gauges().disk_pages == 1)
+    assert tiers.counters().spills_failed == 3

@@ -9,7 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize
 from tests.scheduling.driver import Driver, alone, request
-from tests.scheduling.test_scheduling_tiers_machine import TieredScheduler
+from tests.scheduling.test_scheduling_tiers_machine import QUOTAS, TieredScheduler
 from tests.scheduling.tiered import LowerTiers, TieredDriver
 
 from forebay.core.errors import ConfigError
@@ -116,6 +116,7 @@ class WindowedScheduler(TieredScheduler):
         window=st.integers(17, 80),
         interval=st.integers(16, 200),
         spare=st.integers(0, 4),
+        limits=st.tuples(QUOTAS, QUOTAS),
         faults=st.booleans(),
     )
     def start(self, **drawn: Any) -> None:
@@ -124,7 +125,7 @@ class WindowedScheduler(TieredScheduler):
         pages = -(-(window - 1 + 32) // 16) + 1 + drawn["spare"]
         self.driver = TieredDriver(
             pages,
-            LowerTiers(drawn["host"], drawn["disk"]),
+            LowerTiers(drawn["host"], drawn["disk"], *drawn["limits"]),
             drawn["delay"],
             policy=ResumePolicy(window, drawn["interval"]),
             max_model_len=192,

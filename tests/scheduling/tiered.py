@@ -6,7 +6,7 @@ Pages hold the driver's marks, so a page that is lost, mixed up or read too earl
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from tests.scheduling.driver import Driver
@@ -22,12 +22,24 @@ Marks = list[int | None]
 class LowerTiers:
     """Least recently used first from host to disk, and from disk to nowhere; a pinned page is never dropped."""
 
-    def __init__(self, host: int, disk: int = 0) -> None:
+    def __init__(
+        self,
+        host: int,
+        disk: int = 0,
+        quotas: Mapping[str, int] | None = None,
+        once: Mapping[str, int] | None = None,
+    ) -> None:
+        """`quotas` are pages that a tenant may have in both together, `once` those that may be kept of it at a time;
+        tenants not named have neither."""
         self.sizes = host, disk
+        self.once = dict(once or {})
+        self.quotas = dict(quotas or {}) | {tenant: 10**6 for tenant in self.once if tenant not in (quotas or {})}
         self.host: OrderedDict[bytes, tuple[PageRef, Marks]] = OrderedDict()
         self.disk: OrderedDict[bytes, tuple[PageRef, Marks]] = OrderedDict()
         self.pins: Counter[bytes] = Counter()
-        self.promised: set[bytes] = set()
+        self.promised: dict[bytes, PageRef] = {}
+        self.refused: list[list[str]] = []
+        """Whose pages each `keep` was about that found no room."""
         self.saves = 0
         self.misses = 0
         self.refuse = False
@@ -64,13 +76,30 @@ class LowerTiers:
 
     capacity = room
 
+    def capacity_of(self, tenant: str) -> int | None:
+        limit = self.quotas.get(tenant)
+        if limit is None:
+            return None
+        kept = [ref.tenant for page, (ref, _) in self._entries() if page in self.pins]
+        return limit - kept.count(tenant) - [ref.tenant for ref in self.promised.values()].count(tenant)
+
+    def room_of(self, tenant: str) -> int | None:
+        left = self.capacity_of(tenant)
+        return None if left is None else min(left, self.once.get(tenant, left))
+
+    def at_once(self, tenant: str, retention: str) -> int | None:
+        return self.once.get(tenant)
+
     def burden(self, pages: Sequence[bytes], tenant: str) -> int:
         return sum(page not in self.pins for page in pages)
 
     def keep(self, pages: Sequence[bytes], new: Sequence[PageRef]) -> bool:
         self.pin(pages)
-        lacking = {ref.id for ref in new if ref.id not in self.host and ref.id not in self.disk} - self.promised
-        if lacking and len(lacking) > self.room():
+        lacking = {ref.id: ref for ref in new if not self.load(ref) and ref.id not in self.promised}
+        charged = Counter(ref.tenant for ref in lacking.values())
+        short = [tenant for tenant, count in charged.items() if count > (self.room_of(tenant) or 0)]
+        if lacking and (len(lacking) > self.room() or any(tenant in self.quotas for tenant in short)):
+            self.refused.append([ref.tenant for ref in lacking.values()])
             self.unpin(pages)
             return False
         self.promised |= lacking
@@ -90,11 +119,10 @@ class LowerTiers:
                 del self.pins[page]
 
     def save(self, ref: PageRef, marks: Marks) -> bool:
-        promised = ref.id in self.promised
-        self.promised.discard(ref.id)
+        promised = self.promised.pop(ref.id, None) is not None
         if not promised and (self.refuse or ref.id in self.host or ref.id in self.disk):
             return not self.refuse
-        if not self._make_room():
+        if not self._within_quota(ref.tenant) or not self._make_room():
             assert not promised, "a page that was promised room finds none"
             return False
         self.host[ref.id] = ref, marks
@@ -108,6 +136,23 @@ class LowerTiers:
     def lose(self, page: bytes) -> None:
         self.host.pop(page, None)
         self.disk.pop(page, None)
+
+    def _entries(self) -> list[tuple[bytes, tuple[PageRef, Marks]]]:
+        return [*self.disk.items(), *self.host.items()]
+
+    def _within_quota(self, tenant: str) -> bool:
+        """Whether the tenant may have one page more by its quota, for which it gives up its own ones."""
+        limit = self.quotas.get(tenant)
+        while limit is not None:
+            promised = sum(ref.tenant == tenant for ref in self.promised.values())
+            own = [page for page, (ref, _) in self._entries() if ref.tenant == tenant]
+            if len(own) + promised < limit:
+                break
+            gone = next((page for page in own if page not in self.pins), None)
+            if gone is None:
+                return False
+            self.lose(gone)
+        return True
 
     def _make_room(self) -> bool:
         """Room for one page in the host pool, beside what is promised."""

@@ -118,7 +118,7 @@ class CacheOptions:
     timing that it is in use, so it must hold nothing secret; what follows it in a prompt stays with its tenant."""
     host_quota: QuotaTexts = ()
     """Most memory of the host pool that one tenant's pages may take, such as 1GiB, or TENANT=4GiB for one of them; may
-    be given several times."""
+    be given several times. A running request for which its tenant has no room left is not preempted."""
     disk_quota: QuotaTexts = ()
     """The same for the cache on disk. A tenant at its limit gives up pages of its own for new ones."""
     host_half_life: Seconds = 60.0

@@ -74,6 +74,18 @@ class PageMoves:
         """How many pages could be kept below, given time."""
         return self._tiers.capacity()
 
+    def room_of(self, tenant: str) -> int | None:
+        """How many pages of this tenant its quota allows to be saved now; None where it has none."""
+        return self._tiers.room_of(tenant)
+
+    def capacity_of(self, tenant: str) -> int | None:
+        """How many pages of this tenant could be kept below, given time; None where it has no quota."""
+        return self._tiers.capacity_of(tenant)
+
+    def at_once(self, tenant: str, retention: str) -> int | None:
+        """How many pages of this tenant and class can be kept at one time; None where no quota bounds that."""
+        return self._tiers.at_once(tenant, retention)
+
     def burden(self, pages: Sequence[bytes], tenant: str) -> int:
         """How much room it takes to keep these pages."""
         return self._tiers.burden(pages, tenant)
@@ -177,7 +189,8 @@ class PageMoves:
         if not self.urgent_failed:
             log.warning(
                 "a preempted sequence finds no room below the device and will be computed again: all that host pool "
-                "and disk can hold is kept for others (said once; forebay_recomputed_tokens_total counts)"
+                "and disk can hold, or its tenant's quota allows, is kept for others (said once; "
+                "forebay_recomputed_tokens_total counts)"
             )
         self.urgent_failed += 1
 

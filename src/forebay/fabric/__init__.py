@@ -7,7 +7,8 @@ and bytes, so that nothing here loads torch. An engine needs `KvTiers` and nothi
 from forebay.fabric.jobs import Completion, Loaded, Saved
 from forebay.fabric.memory import HostMemory
 from forebay.fabric.metrics import TierCounters
-from forebay.fabric.tiers import KvTiers, TierConfig, TierGauges
+from forebay.fabric.tier_config import TierConfig, TierGauges
+from forebay.fabric.tiers import KvTiers
 
 __all__ = [
     "Completion",

@@ -171,6 +171,11 @@ class Catalog:
         with self._lock:
             return self._usage.excess(tenant, incoming)
 
+    def room_of(self, tenant: str, size: int) -> int | None:
+        """How many more pages of `size` bytes of disk the tenant's quota allows beside what is held of it; None: no
+        quota."""
+        return self._usage.room(tenant, size, self._order.held_of(tenant))
+
     def all_excess(self) -> list[tuple[str, int]]:
         """Tenants over their quota, with the bytes that each has to give up: after a start with smaller ones."""
         with self._lock:

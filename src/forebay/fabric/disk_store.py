@@ -116,6 +116,10 @@ class DiskStore:
         """How many more pages of this size could be kept beside those that are held, all others being given up."""
         return max(0, self._room.for_pages // aligned(page_bytes) - self._catalog.held)
 
+    def room_of(self, tenant: str, page_bytes: int) -> int | None:
+        """How many more pages of this size the tenant's quota allows beside those that are held; None: no quota."""
+        return self._catalog.room_of(tenant, aligned(page_bytes))
+
     def lease(self, page: bytes, tenant: str, now: float) -> DiskLease | None:
         """The right to read a page, or None."""
         record = self._catalog.lease(page, tenant, now)

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from forebay.fabric.lease import Lease, Reservation
@@ -110,6 +111,18 @@ class HostPool:
         with self._lock:
             return self._slots.free + self._book.may_go
 
+    def room_of(self, tenant: str) -> int | None:
+        """How many pages of a tenant its quota allows to be reserved now; None where it has none."""
+        return self._book.room_of(tenant)
+
+    def has_room(self, refs: Sequence[PageRef]) -> bool:
+        """Whether all of these pages that are not here could be reserved now, each tenant's within its quota."""
+        with self._lock:
+            new = Counter(ref.tenant for ref in refs if ref.id not in self._pages)
+            rooms = ((count, self._book.room_of(tenant)) for tenant, count in new.items())
+            within = all(room is None or count <= room for count, room in rooms)
+            return within and new.total() <= self._slots.free + self._book.may_go
+
     def is_pinned(self, page: bytes) -> bool:
         """Whether anyone pins this page."""
         return page in self._book.pins
@@ -139,10 +152,11 @@ class HostPool:
         with self._lock:
             self._book.mark_unclean(pages)
 
-    def spill_pinned(self) -> int:
-        """Ask for a copy on disk of every pinned page, so that their memory may go; returns how many there are."""
+    def spill_pinned(self, full: Callable[[str], bool] = lambda _: False) -> int:
+        """Ask for a copy on disk of every pinned page, so that their memory may go; returns how many there are. Tenants
+        that are `full` there are passed over."""
         with self._lock:
-            return self._book.queue_pinned()
+            return self._book.queue_pinned(full)
 
     def drop(self, page: bytes) -> None:
         """Take a page out, whatever holds it: its bytes are wrong. Leases of it stay valid until their end."""

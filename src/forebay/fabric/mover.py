@@ -140,12 +140,20 @@ class Mover:
 
     @property
     def disk_refuses(self) -> bool:
-        """Whether the disk took none of the pinned pages that it was offered last."""
+        """Whether the disk took none of the pinned pages that it was offered last, quotas of their tenants aside."""
         return self._spiller is not None and self._spiller.refused
 
     def spill_soon(self) -> None:
         """Let the disk's thread look for work now."""
         self._housework.set()
+
+    def spill_pinned(self) -> bool:
+        """Have pinned pages copied on to disk now, as far as their tenants may hold them there. False when there are
+        none to copy."""
+        if self._spiller is None or not self._pool.spill_pinned(self._spiller.full):
+            return False
+        self.spill_soon()
+        return True
 
     def clear_disk(self) -> None:
         """Empty the disk tier in the background."""
@@ -193,9 +201,11 @@ class Mover:
             saved = self.saver.run(job)
         finally:
             self._finish(saved)
+        if not saved.kept:
+            self.spill_pinned()
         # One commit for many pages: writing each by itself takes twice the time from the steps.
-        if self._pool.dirty >= self._spill_at or (not saved.kept and self._pool.spill_pinned()):
-            self._housework.set()
+        if self._pool.dirty >= self._spill_at:
+            self.spill_soon()
         if self._pacer is not None:
             self._closing.wait(max(0.0, self._pacer.delay(self._pool.page_bytes, began) - (time.monotonic() - began)))
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
+from functools import cache
 
 from forebay.fabric.slots import SlotPage
 from forebay.kv.quota import Quotas, Usage
@@ -64,9 +65,19 @@ class PoolBook:
         self._usage.change(page.ref.tenant, -self._page_bytes)
 
     def least(self, tenant: str | None = None) -> SlotPage | None:
-        """The page that goes next, of this tenant or of all; None when none may."""
+        """The page that goes next, of this tenant or of all; None when none may.
+
+        Pages that continue others go before those, but where all that are left are kept here, one that a pin keeps on
+        disk may go from their midst.
+        """
         page = self.order.least(tenant)
+        if page is None and self._loose(tenant):
+            page = next((pinned for pinned in self.pins if self._is_loose(pinned, tenant)), None)
         return None if page is None else self.pages[page]
+
+    def room_of(self, tenant: str) -> int | None:
+        """How many pages more the tenant's quota allows when all of it that may go has gone; None: no quota."""
+        return self._usage.room(tenant, self._page_bytes, self.order.held_of(tenant))
 
     def over_quota(self, tenant: str) -> bool:
         """Whether the tenant has to give up a page before it may have one more."""
@@ -130,9 +141,12 @@ class PoolBook:
         if _spillable(page) and self._retention.stored(page.ref.retention):
             self.dirty[page.ref.id] = None
 
-    def queue_pinned(self) -> int:
-        """Have every pinned page written to disk; returns how many were not there."""
-        wanted = [page for page in self.pins if (found := self.pages.get(page)) and _spillable(found)]
+    def queue_pinned(self, full: Callable[[str], bool]) -> int:
+        """Have every pinned page written to disk but those of tenants that are `full` there; returns how many were
+        not there."""
+        refused = cache(full)
+        pinned = ((page, self.pages.get(page)) for page in self.pins)
+        wanted = [page for page, found in pinned if found and _spillable(found) and not refused(found.ref.tenant)]
         self.dirty.update(dict.fromkeys(wanted))
         return len(wanted)
 
@@ -153,6 +167,18 @@ class PoolBook:
         if held != len(self.pages) * self._page_bytes:
             found.append(f"tenants are charged {held} bytes for {len(self.pages)} pages")
         return found
+
+    def _loose(self, tenant: str | None) -> int:
+        """Pages that nothing holds, of this tenant or of all."""
+        if tenant is None:
+            return self.may_go
+        return self._usage.held(tenant) // self._page_bytes - self.order.held_of(tenant)
+
+    def _is_loose(self, page: bytes, tenant: str | None) -> bool:
+        found = self.pages.get(page)
+        if found is None or not found.clean or found.leases or not found.pending.done:
+            return False
+        return tenant in {None, found.ref.tenant}
 
     def _score(self, page: SlotPage) -> float:
         return self._worth.score(page.last_use, page.uses, self._page_bytes)

@@ -69,6 +69,9 @@ class StorageTier(Protocol):
     def room(self, page_bytes: int) -> int:
         """How many more pages of this size could be kept beside those that are pinned."""
 
+    def room_of(self, tenant: str, page_bytes: int) -> int | None:
+        """The same for one tenant, by its quota alone; None where it has none. 0 is why a page was refused."""
+
     def lease(self, page: bytes, tenant: str, now: float) -> DiskLease | None:
         """The right to read a page, or None."""
 

@@ -54,6 +54,8 @@ class Saver:
         What is in the pool already, or on its way there, needs none."""
         slots: dict[bytes, Reservation] = {}
         with self._lock:
+            if not self._pool.has_room(refs):
+                return False  # before anything is given up for some of them
             for ref in refs:
                 slot = self._pool.reserve(ref, self._clock())
                 if slot is not None:
@@ -104,7 +106,7 @@ class Spiller:
         self._metrics = metrics
         self._clock = clock
         self.refused = False
-        """Whether the disk took none of the pinned pages that it was offered last."""
+        """Whether the disk took none of the pinned pages that it was offered last, quotas of their tenants aside."""
         self._failing = False
 
     def run(self) -> int:
@@ -116,7 +118,7 @@ class Spiller:
         try:
             pages = [page for lease in leases if (page := _page(lease)) is not None]
             kept = self._store(pages)
-            pinned = [stored for page, stored in zip(pages, kept, strict=True) if self._pool.is_pinned(page.ref.id)]
+            pinned = [stored for page, stored in zip(pages, kept, strict=True) if self._tells(page, stored)]
             self.refused = self.refused and not any(kept) if not pinned else not any(pinned)
             for page, stored in zip(pages, kept, strict=True):
                 if stored:
@@ -127,6 +129,14 @@ class Spiller:
         size = sum(kept) * self._pool.page_bytes
         self._metrics.count(spilled=sum(kept), spilled_bytes=size, spilled_s=time.monotonic() - began)
         return len(leases)
+
+    def full(self, tenant: str) -> bool:
+        """Whether the tenant's quota allows no more on disk: all that it has there is pinned."""
+        return self._disk.room_of(tenant, self._pool.page_bytes) == 0
+
+    def _tells(self, page: StoredPage, stored: bool) -> bool:
+        """Whether what became of a page says how the disk is: a pinned one has to go there, but not over a quota."""
+        return self._pool.is_pinned(page.ref.id) and (stored or not self.full(page.ref.tenant))
 
     def _store(self, pages: Sequence[StoredPage]) -> list[bool]:
         """What the disk keeps; a disk that fails is reported once until it works again."""

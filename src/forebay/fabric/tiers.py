@@ -6,9 +6,7 @@ The engine keeps the device pages and decides what to save, load and pin; here i
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Self
 
@@ -16,55 +14,17 @@ from forebay.core.copying import CopyBytes, plain_copy
 from forebay.fabric.disk_store import DiskStore
 from forebay.fabric.host_pool import HostPool
 from forebay.fabric.jobs import Completion
-from forebay.fabric.memory import HostMemory
-from forebay.fabric.metrics import Metrics, PoolGauges, TierCounters
+from forebay.fabric.metrics import Metrics, TierCounters
 from forebay.fabric.mover import Mover
 from forebay.fabric.pacer import Pacer, copy_speed
 from forebay.fabric.protocol import StorageTier
-from forebay.kv.quota import Quotas
+from forebay.fabric.tier_config import TierConfig, TierGauges
 from forebay.kv.retention import RetentionPolicy
 from forebay.kv.tiers import Lookup, PageRef, Where
 from forebay.kv.value import Worth
 
 _ROOM_SHARE = 8
 """With less than this part of the host pool to give away, pages of preempted sequences are copied on to disk."""
-
-
-@dataclass(frozen=True, slots=True)
-class TierConfig:
-    """What the tiers are made of."""
-
-    page_bytes: int
-    """Bytes of a device page; each is one memory range."""
-    host: HostMemory
-    cache_dir: Path | None = None
-    """Where the disk tier lies; None for none."""
-    cache_bytes: int = 0
-    """Most bytes of disk that it may hold, index included."""
-    retention: Mapping[str, float] = field(default_factory=dict)
-    """Retention classes by name, in seconds, beside or instead of the default ones."""
-    host_quotas: Quotas = field(default_factory=Quotas)
-    disk_quotas: Quotas = field(default_factory=Quotas)
-    host_half_life_s: float = 60.0
-    """How long unused a page in the host pool has to lie until it is worth half (see `kv.value`)."""
-    disk_half_life_s: float = 3600.0
-    """The same on disk."""
-    copy_share: float = 0.1
-    """How much of one core's copying speed write-through may take (0 to 1)."""
-    verify_at_rest: bool = False
-    """Re-check stored pages in the gaps."""
-
-
-@dataclass(frozen=True, slots=True)
-class TierGauges:
-    """What the tiers hold now."""
-
-    host: PoolGauges
-    disk_pages: int
-    disk_bytes: int
-    disk_limit: int
-    tenants: Mapping[str, tuple[int, int]]
-    """Bytes of each tenant's pages in the host pool and on disk."""
 
 
 class KvTiers:
@@ -217,8 +177,27 @@ class KvTiers:
 
     def capacity(self) -> int:
         """How many pages could be kept below, given time: pinned ones of the host pool are copied on to disk."""
-        on_disk = 0 if self._disk is None or self._mover.disk_refuses else self._disk.room(self.config.page_bytes)
-        return self._pool.room() + on_disk
+        return self._pool.room() + self._disk_room()
+
+    def room_of(self, tenant: str) -> int | None:
+        """How many pages of this tenant its quota allows to be kept below now; None where it has none."""
+        return self._pool.room_of(tenant)
+
+    def capacity_of(self, tenant: str) -> int | None:
+        """How many pages of this tenant could be kept below, given time; None where it has no quota."""
+        in_host = self._pool.room_of(tenant)
+        on_disk = None if self._disk is None else self._disk.room_of(tenant, self.config.page_bytes)
+        if in_host is None and on_disk is None:
+            return None
+        rooms = ((self._pool.room(), in_host), (self._disk_room(), on_disk))
+        return sum(room if quota is None else min(room, quota) for room, quota in rooms)
+
+    def at_once(self, tenant: str, retention: str) -> int | None:
+        """How many pages of this tenant and class can be promised room at one time, be all of them that are pinned on
+        disk; None where its quota in the host pool does not bound that."""
+        most = self.config.host_quotas.pages(tenant, self.config.page_bytes)
+        on_their_way = self._disk is not None and self.retention.stored(retention)
+        return None if most and on_their_way else most
 
     def burden(self, pages: Sequence[bytes], tenant: str) -> int:
         """How much of `room` keeping these pages takes."""
@@ -229,12 +208,8 @@ class KvTiers:
         return sum(self._disk.where(page, tenant, now) is Where.MISS for page in held)
 
     def cascade(self) -> bool:
-        """Begin to copy pinned pages on to disk, to make room. False when there are none, or the disk took none of the
-        last ones."""
-        if self._disk is None or not self._pool.spill_pinned():
-            return False
-        self._mover.spill_soon()
-        return not self._mover.disk_refuses
+        """Begin to copy pinned pages on to disk, as far as quotas allow. False when none are, or it takes none."""
+        return self._mover.spill_pinned() and not self._mover.disk_refuses
 
     def missed(self, pages: int) -> None:
         """Count pages of a prompt that were in no tier, the device included."""
@@ -285,8 +260,8 @@ class KvTiers:
     ) -> None:
         self.close()
 
+    def _disk_room(self) -> int:
+        return 0 if self._disk is None or self._mover.disk_refuses else self._disk.room(self.config.page_bytes)
+
     def _place(self, ref: PageRef) -> Where:
-        place = self._pool.where(ref.id, ref.tenant)
-        if place is Where.MISS and self._disk is not None:
-            place = self._disk.where(ref.id, ref.tenant, self._clock())
-        return place
+        return next(iter(self.lookup([ref.id], ref.tenant).places), Where.MISS)

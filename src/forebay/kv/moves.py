@@ -68,6 +68,18 @@ class Below(Protocol):
     def capacity(self) -> int:
         """How many pages could be kept there given time: `room`, and what can be copied on to disk to make more."""
 
+    def room_of(self, tenant: str) -> int | None:
+        """How many pages of this tenant its quota allows to be saved now, beside what is kept of it and given up what
+        may go of it; None where it has no quota. `room` bounds them as well."""
+
+    def capacity_of(self, tenant: str) -> int | None:
+        """How many pages of this tenant could be kept there given time, by its quotas and the room of each tier; None
+        where it has no quota."""
+
+    def at_once(self, tenant: str, retention: str) -> int | None:
+        """How many pages of this tenant and class `keep` can take at one time, given time before; None where its
+        quotas don't bound that: pages that are to be kept on disk get there by write-through, one after the other."""
+
     def burden(self, pages: Sequence[bytes], tenant: str) -> int:
         """How much of `room` it takes to `keep` these pages."""
 
@@ -76,7 +88,8 @@ class Below(Protocol):
         of these, now or in the background, uses it. False, with nothing changed, when they don't all find room."""
 
     def cascade(self) -> bool:
-        """Begin to copy pinned pages on to disk, so that there is more room. False when there is none to come."""
+        """Begin to copy pinned pages on to disk, so that there is more room. False when there is none to come. Pages
+        whose tenants may hold no more on disk stay where they are."""
 
     def pin(self, pages: Iterable[bytes]) -> None:
         """Keep these pages, also those that come later, until `unpin`. Pins count."""

@@ -20,6 +20,11 @@ class Quotas:
         """The tenant's limit in bytes, or None."""
         return self.by_tenant.get(tenant, self.default if tenant != PUBLIC else None)
 
+    def pages(self, tenant: str, size: int) -> int | None:
+        """How many pages of `size` bytes the tenant's limit is, or None."""
+        limit = self.limit(tenant)
+        return None if limit is None else limit // size
+
 
 class Usage:
     """The bytes that each tenant holds in one tier."""
@@ -43,6 +48,11 @@ class Usage:
             self._held[tenant] = held
         else:
             self._held.pop(tenant, None)
+
+    def room(self, tenant: str, size: int, held: int) -> int | None:
+        """How many pages of `size` bytes the tenant may hold beside the `held` ones that can't go; None: no limit."""
+        most = self.quotas.pages(tenant, size)
+        return None if most is None else max(0, most - held)
 
     def excess(self, tenant: str, incoming: int) -> int:
         """How many of its bytes the tenant has to give up first, so that `incoming` bytes fit (0 or less: none)."""

@@ -51,6 +51,7 @@ class ValueOrder:
     def __init__(self) -> None:
         self.held = 0
         """How many pages are held."""
+        self._held_of: dict[str, int] = {}
         self._entries: dict[bytes, _Entry] = {}
         self._children: dict[bytes, int] = {}
         self._heaps: dict[str, list[tuple[float, bytes]]] = {}
@@ -84,9 +85,7 @@ class ValueOrder:
 
     def hold(self, page: bytes) -> None:
         """The page must stay until `release` was called as often as `hold`."""
-        entry = self._entries[page]
-        self.held += not entry.holds
-        entry.holds += 1
+        self.hold_all([page])
 
     def hold_all(self, pages: Iterable[bytes]) -> None:
         """`hold` for each."""
@@ -94,7 +93,7 @@ class ValueOrder:
         for page in pages:
             entry = entries[page]
             if not entry.holds:
-                self.held += 1
+                self._count_held(entry, 1)
             entry.holds += 1
 
     def release_all(self, pages: Iterable[bytes]) -> None:
@@ -106,7 +105,7 @@ class ValueOrder:
                 raise ValueError(f"page {page.hex()} is not held")
             entry.holds -= 1
             if not entry.holds:
-                self.held -= 1
+                self._count_held(entry, -1)
                 if page not in children:
                     self._queue(page)
 
@@ -117,7 +116,8 @@ class ValueOrder:
     def remove(self, page: bytes) -> None:
         """The page is gone, whether it was free to go or not."""
         entry = self._entries.pop(page)
-        self.held -= entry.holds > 0
+        if entry.holds:
+            self._count_held(entry, -1)
         parent = entry.parent
         left = self._children[parent] - 1
         if left:
@@ -127,11 +127,23 @@ class ValueOrder:
             if parent in self._entries:
                 self._queue(parent)
 
+    def held_of(self, tenant: str) -> int:
+        """How many pages of a tenant are held."""
+        return self._held_of.get(tenant, 0)
+
     def least(self, tenant: str | None = None) -> bytes | None:
         """The least valuable page that may go, of this tenant or of all; None when there is none. It stays here."""
         tenants = list(self._heaps) if tenant is None else [tenant]
         tops = [top for name in tenants if (top := self._top(name)) is not None]
         return min(tops)[1] if tops else None
+
+    def _count_held(self, entry: _Entry, change: int) -> None:
+        self.held += change
+        of_tenant = self._held_of.get(entry.tenant, 0) + change
+        if of_tenant:
+            self._held_of[entry.tenant] = of_tenant
+        else:
+            del self._held_of[entry.tenant]
 
     def _may_go(self, page: bytes) -> bool:
         return not self._entries[page].holds and page not in self._children

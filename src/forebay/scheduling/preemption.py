@@ -7,6 +7,7 @@ from collections import Counter
 
 from forebay.core.request import Priority
 from forebay.scheduling.draft import Draft
+from forebay.scheduling.room import Burden, Room
 from forebay.scheduling.safety import may_grow
 from forebay.scheduling.sequence import Loss, Sequence
 from forebay.scheduling.state import State
@@ -76,7 +77,7 @@ def grow_or_preempt(state: State, draft: Draft, sequence: Sequence, end: int) ->
     victims = _choose(state, draft, below, short)
     if victims is not None and put_back(state, draft, victims, "growth"):
         copies = book.grow(sequence.pages, sequence.computed, end)
-    elif _are_below(state, [sequence]) and put_back(state, draft, [sequence], "growth"):
+    elif _may_leave(state, sequence) and put_back(state, draft, [sequence], "growth"):
         return None
     if copies is None:
         sequence.starve(draft.now)
@@ -89,9 +90,12 @@ def _may_take(state: State, sequence: Sequence, pages: int) -> bool:
 
 def step_aside(state: State, sequence: Sequence, now: float) -> None:
     """Put a running sequence that is in no plan back into the queue, and keep what it has where a few copies do."""
-    if state.tiers is not None and _are_below(state, [sequence]):
-        saves = state.tiers.keep([sequence]) or {}
-        state.tiers.save_now(saves.get(sequence, []), {})
+    tiers = state.tiers
+    if tiers is not None:
+        saves = tiers.keep([sequence]) if _may_leave(state, sequence) else None
+        tiers.save_now((saves or {}).get(sequence, []), {})
+        sequence.loss = Loss.DAMAGE if saves else Loss.NO_ROOM
+    sequence.loss = _loss(state, sequence) or sequence.loss
     state.put_back(sequence, now)
 
 
@@ -116,7 +120,7 @@ def unblock(state: State, draft: Draft) -> None:
         saves = state.tiers.keep_what_fits(victim)
         state.tiers.save_now(saves, draft.preempt(victim))
         _leave(state, draft, victim, "growth")
-        victim.loss = Loss.NO_ROOM
+        victim.loss = _loss(state, victim) or Loss.NO_ROOM
 
 
 def _able(state: State) -> list[Sequence]:
@@ -129,21 +133,22 @@ def _choose(
 ) -> list[Sequence] | None:
     """Those that must go so that `pages` pages and `slots` slots are free, lowest rank first; None if it can't be.
 
-    Only sequences that lose nothing. If they have much to save, that is begun in the background, and the answer is
-    None until it is done; if the room below is too small for them, room is being made there.
+    Only sequences that lose nothing: one whose pages find no room below, be it that its tenant may hold no more there,
+    is passed over. If they have much to save, that is begun in the background, and the answer is None until it is done;
+    if the room below is too small for them, room is being made there.
     """
     candidates.sort(key=lambda running: state.rank(running, draft.now), reverse=True)
     victims: list[Sequence] = []
     seen: Counter[int] = Counter()
-    room, cramped = 0 if state.tiers is None else state.tiers.below.room(), False
+    room, cramped = _room(state), False
     for victim in candidates:
         if pages <= 0 and slots <= 0:
             break
         wanted = _burden(state, victim)
-        if wanted > room:
+        if not room.fits(wanted):
             cramped = True
             continue
-        room -= wanted
+        room.take(wanted)
         pages -= state.book.freed_by(victim.pages, seen)
         slots -= victim.slots
         victims.append(victim)
@@ -154,9 +159,24 @@ def _choose(
     return victims if _are_below(state, victims) else None
 
 
-def _burden(state: State, victim: Sequence) -> int:
+def _room(state: State) -> Room:
+    """The room below that victims may take now."""
+    return Room(0, lambda _: None) if state.tiers is None else state.tiers.room()
+
+
+def _burden(state: State, victim: Sequence) -> Burden:
     """How much of the room below it takes to keep a victim's pages."""
-    return 0 if state.tiers is None or _loss(state, victim) else state.tiers.burden(victim)
+    return {} if state.tiers is None or _loss(state, victim) else state.tiers.burden(victim)
+
+
+def _may_leave(state: State, sequence: Sequence) -> bool:
+    """Whether a sequence can leave by itself and lose nothing. If it has no room below, nothing is copied there: its
+    pages would only push out others of its tenant."""
+    if _room(state).fits(_burden(state, sequence)):
+        return _are_below(state, [sequence])
+    if state.tiers is not None:
+        state.tiers.below.cascade()
+    return False
 
 
 def victims_for(state: State, draft: Draft, sequence: Sequence, slots: int) -> list[Sequence] | None:

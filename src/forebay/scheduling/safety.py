@@ -1,17 +1,21 @@
 """Whether everyone who runs can still come to an end with nothing lost: the banker's algorithm over device pages, with
-the room below for those who step aside. It moves nobody, and chooses no victim.
+the room below, and what each tenant may have of it, for those who step aside. It moves nobody, and chooses no victim.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Sequence as Seq
+from dataclasses import dataclass, field
 
 from forebay.core.request import Priority
 from forebay.kv import PAGE_TOKENS, pages_for
+from forebay.kv.identity import PUBLIC
+from forebay.scheduling.room import Burden, Room
 from forebay.scheduling.sequence import Sequence
 from forebay.scheduling.state import State
+from forebay.scheduling.tiering import Tiering, public_held
 
 
 @dataclass(slots=True)
@@ -24,7 +28,12 @@ class _Claim:
     """Pages that it may come to hold."""
     kept: bool
     """Whether its pages take room below while it steps aside."""
-    below: int = 0
+    tenant: str
+    public: int
+    """How many of the pages held are charged to nobody."""
+    at_once: int | None = None
+    """How many of its own pages can be kept in one go; None for any number."""
+    below: Burden = field(default_factory=dict)
     """The room that they take there now."""
 
     @property
@@ -37,7 +46,7 @@ def may_grow(state: State, sequence: Sequence, pages: int) -> bool:
 
     Where that is not so anyway (the room below has become less), whoever finds a page may have it.
     """
-    if _enough_below(state, pages):
+    if _enough_below(state, sequence, pages):
         return True
     return _safe(state, {sequence: (pages, [])}, ()) or not _safe(state, {}, ())
 
@@ -51,12 +60,35 @@ def may_begin(state: State, sequence: Sequence, gone: Collection[Sequence] = ())
         return True
     held = state.book.held_prefix(sequence.pages, sequence.all_ids, state.point(sequence))
     pages = state.book.most_pages(sequence.length) - len(held)
-    return _enough_below(state, pages) or _safe(state, {sequence: (pages, held)}, gone)
+    return _enough_below(state, sequence, pages, held) or _safe(state, {sequence: (pages, held)}, gone)
 
 
-def _enough_below(state: State, pages: int) -> bool:
-    """Whether all pages in use and `pages` more fit below: then anyone can step aside. The usual case."""
-    return state.tiers is None or state.book.used + pages <= state.tiers.below.capacity()
+def _enough_below(state: State, asking: Sequence, pages: int, found: Seq[int] = ()) -> bool:
+    """Whether all pages in use and `pages` more fit below, those of each tenant within its quota as well: then anyone
+    can step aside. The usual case. `found` are pages on the device that the one who asks is about to share."""
+    if state.tiers is None:
+        return True
+    below = state.tiers.below
+    if state.book.used + pages > below.capacity():
+        return False
+    tenants = {asking.tenant, *(running.tenant for running in state.running)}
+    limits = {tenant: most for tenant in tenants if (most := below.capacity_of(tenant)) is not None}
+    in_use = {other: len(other.pages.held) for other in state.running if other.tenant in limits}
+    if asking.tenant in limits:
+        in_use[asking] = in_use.get(asking, 0) + pages + len(found)
+    return _within(state.tiers, limits, in_use)
+
+
+def _within(tiers: Tiering, limits: Mapping[str, int], in_use: Mapping[Sequence, int]) -> bool:
+    """Whether these sequences' pages fit below by the limits of their tenants, each in one go and all together. A page
+    that two of them share counts twice."""
+    wanted: Counter[str] = Counter()
+    for sequence, pages in in_use.items():
+        wanted[sequence.tenant] += pages
+        at_once = tiers.at_once(sequence)
+        if at_once is not None and pages > at_once:
+            return False
+    return all(wanted[tenant] <= most for tenant, most in limits.items())
 
 
 def _safe(state: State, asking: dict[Sequence, tuple[int, list[int]]], gone: Collection[Sequence]) -> bool:
@@ -65,7 +97,7 @@ def _safe(state: State, asking: dict[Sequence, tuple[int, list[int]]], gone: Col
     O(pages in use), and only asked when the room below is less than that.
     """
     tiers = state.tiers
-    room = 0 if tiers is None else tiers.below.capacity()
+    room = Room(0, lambda _: None) if tiers is None else tiers.capacity()
     claims = {each: _claim(state, each, *asking.get(each, (0, []))) for each in (*state.running, *asking)}
     bank = _Bank(state.book.available - sum(pages for pages, _ in asking.values()), room, claims.values())
     for sequence in gone:
@@ -82,13 +114,16 @@ def _claim(state: State, sequence: Sequence, more: int, numbers: list[int]) -> _
     most = min(most, sequence.choices * state.book.most_pages(tokens))
     held = [*sequence.pages.held, *numbers]
     most = max(min(most, state.book.total), len(held) + more)
-    return _Claim(held, more, most, kept=sequence.priority is not Priority.SPECULATIVE_DRAFT)
+    public = public_held(sequence)
+    kept = sequence.priority is not Priority.SPECULATIVE_DRAFT
+    at_once = None if state.tiers is None else state.tiers.at_once(sequence)
+    return _Claim(held, more, most, kept, sequence.tenant, public, at_once)
 
 
 class _Bank:
     """Free pages and room below, as they would be after some have ended and others stepped aside."""
 
-    def __init__(self, free: int, room: int, claims: Iterable[_Claim]) -> None:
+    def __init__(self, free: int, room: Room, claims: Iterable[_Claim]) -> None:
         self.free = free
         self.room = room
         self._holders: Counter[int] = Counter()
@@ -105,13 +140,13 @@ class _Bank:
                 return False
             claims = [claim for claim in claims if claim is not ending]
             self._give_back(ending)
-            self.room += ending.below
+            self.room.give(ending.below)
         return True
 
     def set_aside(self, claim: _Claim) -> None:
         """Someone steps aside: it holds nothing any more, and will want all of it again."""
         claim.below = _cost(claim)
-        self.room -= claim.below
+        self.room.take(claim.below)
         self._give_back(claim)
         claim.numbers, claim.more = [], 0
 
@@ -126,12 +161,13 @@ class _Bank:
         return None
 
     def _helpers(self, ending: _Claim, others: list[_Claim]) -> list[_Claim] | None:
-        short, room, seen, helpers = ending.need - self.free, self.room, Counter[int](), list[_Claim]()
+        short, room, seen, helpers = ending.need - self.free, self.room.copy(), Counter[int](), list[_Claim]()
         for other in others:
             if short <= 0:
                 break
-            if _cost(other) <= room and (other.numbers or other.more):
-                room -= _cost(other)
+            cost = _cost(other)
+            if (other.numbers or other.more) and room.fits(cost) and _goes_at_once(other, cost):
+                room.take(cost)
                 seen.update(other.numbers)
                 short -= other.more + sum(seen[number] == self._holders[number] for number in other.numbers)
                 helpers.append(other)
@@ -144,5 +180,12 @@ class _Bank:
             self.free += not self._holders[number]
 
 
-def _cost(claim: _Claim) -> int:
-    return (len(claim.numbers) + claim.more) if claim.kept else 0
+def _cost(claim: _Claim) -> Burden:
+    if not claim.kept:
+        return {}
+    public = min(claim.public, len(claim.numbers))
+    return {PUBLIC: public, claim.tenant: len(claim.numbers) - public + claim.more}
+
+
+def _goes_at_once(claim: _Claim, cost: Burden) -> bool:
+    return claim.at_once is None or cost.get(claim.tenant, 0) <= claim.at_once

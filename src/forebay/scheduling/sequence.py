@@ -23,7 +23,8 @@ class Loss(StrEnum):
     NO_TIER = "no_tier"
     """There is nothing below the device."""
     NO_ROOM = "no_room"
-    """The tiers below had become too small, and nobody could go on."""
+    """There was no room below: the tiers had become too small and nobody could go on, or one of several choices had to
+    wait for its row."""
 
 
 @dataclass(eq=False, slots=True)

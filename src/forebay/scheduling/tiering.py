@@ -9,9 +9,11 @@ from dataclasses import dataclass
 
 from forebay.core.messages import TierStats
 from forebay.kv import PAGE_TOKENS, KvBook
+from forebay.kv.identity import PUBLIC
 from forebay.kv.moves import Below, Load, PagePlan, Save
 from forebay.kv.tiers import PageRef, Where
 from forebay.scheduling.reach import PageNames, Reach
+from forebay.scheduling.room import Burden, Room
 from forebay.scheduling.sequence import Sequence
 
 _WRITES_SHARE = 4
@@ -106,9 +108,23 @@ class Tiering:
         """What must be copied down so that the sequence can leave the device and lose nothing, first pages first."""
         return self._not_under_way(self._lacking(sequence))
 
-    def burden(self, sequence: Sequence) -> int:
-        """How much of the room below `keep` of this sequence takes."""
-        return self.below.burden(self._ids(sequence), sequence.tenant)
+    def burden(self, sequence: Sequence) -> Burden:
+        """How much of the room below `keep` of this sequence takes, and whose."""
+        ids, tenant, public = self._ids(sequence), sequence.tenant, public_held(sequence)
+        own = {tenant: self.below.burden(ids[public:], tenant)}
+        return own if not public else {PUBLIC: self.below.burden(ids[:public], tenant)} | own
+
+    def room(self) -> Room:
+        """What could be saved now."""
+        return Room(self.below.room(), self.below.room_of)
+
+    def capacity(self) -> Room:
+        """What could be kept given time."""
+        return Room(self.below.capacity(), self.below.capacity_of)
+
+    def at_once(self, sequence: Sequence) -> int | None:
+        """How many of the sequence's own pages can be kept in one go; None where no quota bounds that."""
+        return self.below.at_once(sequence.tenant, self._names.retention(sequence))
 
     def _lacking(self, sequence: Sequence) -> list[Save]:
         """Its pages that are in no tier below, whether they are on their way or not."""
@@ -254,3 +270,8 @@ class Tiering:
     def _in_host(self, ref: PageRef) -> bool:
         places = self.below.lookup([ref.id], ref.tenant).places
         return bool(places) and places[0] is not Where.DISK
+
+
+def public_held(sequence: Sequence) -> int:
+    """How many of the pages that the sequence holds are public: no tenant is charged for them."""
+    return max(0, sequence.pages.public - sequence.pages.start)
