@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import psutil
 import pytest
 import torch
 from tests.models import tiny
@@ -11,6 +12,7 @@ from tests.models.harness import HandRunner, HandSequence
 from transformers import PreTrainedConfig
 
 from forebay.kernels import Kernels, LayerSettings, LayerWeights
+from forebay.kernels.layer_table import NativeStack
 from forebay.models import Model, ModelSource, load_model
 
 CASES: dict[str, PreTrainedConfig] = {
@@ -53,3 +55,19 @@ def test_one_call_and_single_operations_give_the_same_bits(
     assert torch.isfinite(together).all()
     assert torch.equal(together, one_by_one)
     assert torch.equal(together[0], together[2]), "nor does the size of the chunks matter"
+
+
+def test_memory_of_a_large_step_is_given_back_at_a_small_one_and_kept_at_a_similar_one(
+    native: Kernels, tmp_path: Path
+) -> None:
+    source = ModelSource("tiny", tiny.save(tiny.build(CASES["qwen2-biases"]), tmp_path), "hf")
+    table = load_model(source, native, torch.float32)._stack
+    assert isinstance(table, NativeStack)
+    table._reserve(32 << 20)
+    place = table._work.fill_(1.0).data_ptr()
+    table._reserve(16 << 20)
+    assert table._work.data_ptr() == place
+    held = psutil.Process().memory_info().rss
+    table._reserve(1000)
+    assert psutil.Process().memory_info().rss < held - (120 << 20)
+    assert table._work.numel() >= 1000

@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 import re
 from collections.abc import Iterator
-from itertools import pairwise
 from pathlib import Path
 
 _SMAPS = Path("/proc/self/smaps")
@@ -27,8 +26,10 @@ def release_library_pages() -> int:
     unload libraries meanwhile. Without Linux's /proc nothing is done.
     """
     advise = getattr(ctypes.CDLL(None), "madvise", None)
+    if advise is None:
+        return 0
     released = 0
-    for start, size, resident in _clean_mappings() if advise else ():
+    for start, size, resident in _clean_mappings():
         if advise(ctypes.c_void_p(start), ctypes.c_size_t(size), _DONTNEED) == 0:
             released += resident
     return released
@@ -40,11 +41,12 @@ def _clean_mappings() -> Iterator[tuple[int, int, int]]:
         text = _SMAPS.read_bytes()
     except OSError:
         return
-    ends = [*_MAPPING.finditer(text), None]
-    for mapping, following in pairwise(ends):
+    mappings = list(_MAPPING.finditer(text))
+    ends = [*(mapping.start() for mapping in mappings[1:]), len(text)]
+    for mapping, text_end in zip(mappings, ends, strict=True):
         start, end, permissions, inode = mapping.groups()
         if permissions[1:2] == b"w" or permissions[3:4] != b"p" or inode == b"0":
             continue
-        clean = _CLEAN.search(text, mapping.end(), following.start() if following else len(text))
+        clean = _CLEAN.search(text, mapping.end(), text_end)
         if clean and clean[1] != b"0":
             yield int(start, 16), int(end, 16) - int(start, 16), int(clean[1]) << 10
