@@ -110,7 +110,7 @@ def test_options_reach_the_parts() -> None:
 
 def test_low_memory_sets_what_was_not_chosen() -> None:
     made = worker_options(SOURCE, "x", EngineOptions(low_memory=True), SchedulingOptions(), CacheOptions())
-    assert (made.quantize, made.host_pool, made.max_step_tokens, made.low_memory) == ("int4", 64 << 20, 512, True)
+    assert (made.quantize, made.host_pool, made.max_step_tokens, made.low_memory) == ("int4", 32 << 20, 512, True)
     chosen = CacheOptions(host_pool=HostPool(7))
     made = worker_options(SOURCE, "x", EngineOptions(low_memory=True, quantize="int8"), SchedulingOptions(), chosen)
     assert (made.quantize, made.host_pool) == ("int8", 7)

@@ -18,7 +18,7 @@ def test_defaults_become_small() -> None:
     assert (spared.quantize, spared.max_step_tokens, spared.host_pool, spared.low_memory) == (
         "int4",
         512,
-        64 << 20,
+        32 << 20,
         True,
     )
     assert (spared.kv_memory, spared.model) == (None, "m")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import psutil
 import pytest
 import torch
 from tests.models import tiny
@@ -11,6 +12,7 @@ from tests.models.harness import HandRunner, HandSequence
 from transformers import PreTrainedConfig
 
 from forebay.kernels import EndWeights, Kernels, LayerSettings, LayerWeights
+from forebay.kernels.layer_table import NativeStack
 from forebay.models import Model, ModelSource, load_model
 
 CASES: dict[str, PreTrainedConfig] = {
@@ -73,3 +75,19 @@ def test_ends_that_do_not_fit_the_layers_are_refused(native: Kernels, tmp_path: 
     ends = EndWeights(wide, model._weights.final_norm, model._weights.head)
     with pytest.raises(ValueError, match="the embedding is"):
         native.stack(layers, model._settings, ends)
+
+
+def test_memory_of_a_large_step_is_given_back_at_a_small_one_and_kept_at_a_similar_one(
+    native: Kernels, tmp_path: Path
+) -> None:
+    source = ModelSource("tiny", tiny.save(tiny.build(CASES["qwen2-biases"]), tmp_path), "hf")
+    table = load_model(source, native, torch.float32)._stack
+    assert isinstance(table, NativeStack)
+    table._reserve(32 << 20)
+    place = table._work.fill_(1.0).data_ptr()
+    table._reserve(16 << 20)
+    assert table._work.data_ptr() == place
+    held = psutil.Process().memory_info().rss
+    table._reserve(1000)
+    assert psutil.Process().memory_info().rss < held - (120 << 20)
+    assert table._work.numel() >= 1000

@@ -83,7 +83,7 @@ class EngineOptions:
     low_memory: Flag = False
     """Take less memory, at the price of speed: weights that are stored plain become int4 (as --quantize int4), prompts
     are read in steps of at most 512 tokens, the KV cache gets a sixteenth of the free memory and at most 512 MiB, and
-    the host pool 64 MiB; the cache on disk stays. --quantize, --kv-memory and --host-pool still decide where given."""
+    the host pool 32 MiB; the cache on disk stays. --quantize, --kv-memory and --host-pool still decide where given."""
     max_model_len: Positive | None = None
     """Longest prompt and answer together, in tokens; by default the model's context, or what the KV memory holds."""
     threads: Positive | None = None

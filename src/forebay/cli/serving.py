@@ -24,6 +24,7 @@ from forebay.cli.worker import worker_options
 from forebay.cluster import WorkerOptions, local_worker
 from forebay.core.errors import ConfigError, EngineUnavailableError
 from forebay.core.heap import trim_heap
+from forebay.core.library_pages import release_library_pages
 from forebay.models import ModelSource, resolve
 from forebay.router import Router
 
@@ -152,6 +153,7 @@ async def _serve(
                 start_report(router.model, prepared.model, options, url, keys=prepared.keys, tiers=router.stats.tiers)
             )
             trim_heap()
+            release_library_pages()
             watching = tasks.create_task(_end_with_engine(router, server, stop))
             await server.serve([sock])
             watching.cancel()

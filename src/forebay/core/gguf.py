@@ -3,7 +3,7 @@
 Not a dequantiser and not a judge of models: it knows the file format, and which ranges of the file are what. The file
 is mapped, not read, so the cost is the header's (tens of milliseconds for a vocabulary of 50,000). Every count, length
 and offset in the file is checked against the file's size before anything is allocated, since a model file may come
-from anywhere.
+from anywhere. numpy is imported only for views of the file's bytes: who reads no more than the header needs none.
 """
 
 from __future__ import annotations
@@ -11,15 +11,17 @@ from __future__ import annotations
 import mmap
 import struct
 from dataclasses import dataclass
+from itertools import chain
 from math import prod
 from pathlib import Path
-from typing import Any, Final
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any, Final
 
 from forebay.core.errors import UnsupportedModelError
 from forebay.core.ggml_types import GGML_TYPES, GgmlType
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 MAX_HEADER_BYTES: Final = 128 << 20
 """Far above real headers (a vocabulary of 256,000 with merges is about 15 MB); bounds what a hostile file can cost."""
@@ -71,21 +73,22 @@ class GgufFile:
         self.tensors = tensors
         self.data_start = data_start
         """Bytes of header, padding included; tensor data begins here."""
-        self._bytes: NDArray[np.uint8] = np.frombuffer(data, dtype=np.uint8)
 
     @property
     def size(self) -> int:
         """Bytes of the whole file."""
-        return int(self._bytes.size)
+        return len(self._map)
 
     def byte_range(self, start: int, end: int) -> NDArray[np.uint8]:
         """Bytes [start, end) of the file, read-only, not copied; cut at the end of the file."""
-        return self._bytes[start:end]
+        import numpy as np  # noqa: PLC0415  (see the module's docstring)
+
+        return np.frombuffer(self._map, dtype=np.uint8)[start:end]
 
     def tensor_bytes(self, name: str) -> NDArray[np.uint8]:
         """The raw (still quantised) bytes of tensor `name`, read-only, not copied. KeyError when there is none."""
         tensor = self.tensors[name]
-        return self._bytes[tensor.offset : tensor.offset + tensor.nbytes]
+        return self.byte_range(tensor.offset, tensor.offset + tensor.nbytes)
 
     def release(self, name: str) -> None:
         """Give back the memory that reading the tensor took; a later read takes it from the file again."""
@@ -212,8 +215,7 @@ def _read_array(cursor: _Cursor, key: str, depth: int) -> list[Any]:
     cursor.expect_entries(count, scalar.size if scalar else 8, f"entries of {key!r}")
     if scalar:
         raw = cursor.data[cursor.take(count * scalar.size) : cursor.position]
-        numbers: list[Any] = np.frombuffer(raw, dtype=np.dtype(scalar.format)).tolist()
-        return numbers
+        return list(chain.from_iterable(scalar.iter_unpack(raw)))
     if kind == _STRING:
         return cursor.strings(count)
     return [_read_value(cursor, kind, key, depth + 1) for _ in range(count)]

@@ -76,7 +76,7 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _LOW_STEP_TOKENS = 512
-_LOW_HOST_POOL = 64 << 20
+_LOW_HOST_POOL = 32 << 20
 
 
 def spare_memory(options: WorkerOptions) -> WorkerOptions:

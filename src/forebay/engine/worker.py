@@ -20,6 +20,7 @@ import zmq
 from forebay.core.cpus import free_to_move
 from forebay.core.errors import ForebayError
 from forebay.core.heap import trim_heap
+from forebay.core.library_pages import release_library_pages
 from forebay.core.messages import (
     FLUSHING,
     Abort,
@@ -150,6 +151,7 @@ def main() -> int:
             connection.watch(engine.wake_fd)
         trim_heap()
         connection.send(Ready(engine.info, engine.stats().tiers))
+        release_library_pages()
         try:
             serve(engine, connection)
         finally:

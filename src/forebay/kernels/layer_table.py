@@ -6,7 +6,9 @@ The structures mirror those in `csrc/layers.cpp`, field for field.
 from __future__ import annotations
 
 import ctypes
+import mmap
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from ctypes import c_float, c_int64, c_void_p
 
 import torch
@@ -18,6 +20,10 @@ from forebay.kernels.interface import EndWeights, KvLayout, LayerSettings, Layer
 _FLOATS = ("attn_norm", "qkv_bias", "q_norm", "k_norm", "output_bias", "mlp_norm", "gate_up_bias", "down_bias")
 _MATRICES = ("qkv", "output", "gate_up", "down")
 _NO_WINDOW = 1 << 40
+_SPARE = 4
+"""How many times larger than needed a step's memory may be; beyond, the rest is worth giving back."""
+_SMALL = 1 << 20
+"""Numbers (4 MiB of them) that are kept in any case."""
 
 
 class _Matrix(ctypes.Structure):
@@ -104,7 +110,7 @@ class NativeStack:
         self._hidden = layers[0].qkv.shape[1]
         self._qkv = layers[0].qkv.shape[0]
         self._inner = layers[0].down.shape[1]
-        self._work = torch.empty(0)
+        self._work = _work_memory(0)
         self._known: tuple[tuple[int, int, KvLayout], _Shape] | None = None
 
     def run(self, hidden: Tensor, batch: StepBatch, pages: Tensor, layout: KvLayout) -> None:
@@ -152,8 +158,7 @@ class NativeStack:
         if step.positions_end > self._settings.cos_sin.shape[0]:
             raise ValueError(f"position {step.positions_end - 1} has no angles")
         floats = step.tokens * (2 * self._hidden + self._qkv + query_heads * layout.head_dim + 3 * self._inner)
-        if self._work.numel() < floats:
-            self._work = torch.empty(floats)
+        self._reserve(floats)
         return self._shape(pages.stride(0), query_heads, layout), self._work.data_ptr()
 
     def _shape(self, page_stride: int, query_heads: int, layout: KvLayout) -> _Shape:
@@ -176,6 +181,21 @@ class NativeStack:
             )
             self._known = (key, shape)
         return self._known[1]
+
+    def _reserve(self, floats: int) -> None:
+        """Memory for a step. What a much larger one took goes back to the system: reading a prompt takes a hundred
+        times what a decode step does, and touching it anew a hundredth of the prompt's time.
+        """
+        if not floats <= self._work.numel() <= max(_SPARE * floats, _SMALL):
+            self._work = _work_memory(floats)
+
+
+def _work_memory(floats: int) -> Tensor:
+    """fp32 [at least `floats`] in a mapping of its own, which ends with the tensor; an allocator would keep it."""
+    region = mmap.mmap(-1, max(4 * floats, mmap.PAGESIZE), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    with suppress(OSError):  # a system without huge pages
+        region.madvise(mmap.MADV_HUGEPAGE)
+    return torch.frombuffer(region, dtype=torch.float32)
 
 
 def _step(batch: PreparedBatch) -> _Step:

@@ -6,9 +6,8 @@ What would change the computation and is not implemented is refused by name.
 from __future__ import annotations
 
 import math
+import struct
 from typing import Any
-
-import numpy as np
 
 from forebay.core.errors import UnsupportedModelError
 from forebay.core.gguf import GgufFile
@@ -174,7 +173,7 @@ def _factors(file: GgufFile, name: str) -> tuple[float, ...]:
         return ()
     if tensor.type.name != "F32" or len(tensor.shape) != 1 or tensor.nbytes > 1 << 16:
         raise UnsupportedModelError(f"The GGUF file's {name} is not a short F32 vector.")
-    factors = np.frombuffer(file.tensor_bytes(name).tobytes(), dtype="<f4")
-    if not np.all(np.isfinite(factors) & (factors > 0)):
+    factors = struct.unpack(f"<{tensor.nbytes // 4}f", file.tensor_bytes(name).tobytes())
+    if not all(math.isfinite(factor) and factor > 0 for factor in factors):
         raise UnsupportedModelError(f"The GGUF file's {name} has values that are not positive numbers.")
-    return tuple(factors.tolist())
+    return factors

@@ -64,7 +64,7 @@ def describe(source: ModelSource) -> ModelConfig:
     """
     if source.kind == "hf":
         return describe_hf(source.path)
-    from forebay.core.gguf import read_gguf  # noqa: PLC0415  (numpy comes with it; finding a model's files needs none)
+    from forebay.core.gguf import read_gguf  # noqa: PLC0415  (finding a model's files needs none of it)
 
     return describe_gguf(read_gguf(source.path))
 

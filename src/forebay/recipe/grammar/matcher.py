@@ -4,16 +4,15 @@ follows them, however they came about."""
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-import numpy as np
-import numpy.typing as npt
 from llguidance import LLMatcher
-from llguidance.numpy import fill_next_token_bitmask
 
 from forebay.core.errors import ForebayError
 
-Bits = npt.NDArray[np.int32]
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 
 class DeadEndError(ForebayError):
@@ -77,7 +76,10 @@ def allowed_tokens(matchers: Sequence[Matcher], vocab_size: int) -> npt.NDArray[
     Rows of answers that can't be continued are all false. One after the other: the library's own threads gain nothing
     below dozens of answers, and compete with those of the kernels.
     """
-    bits: Bits = np.zeros((len(matchers), -(-vocab_size // 32)), np.int32)
+    import numpy as np  # noqa: PLC0415  (the API's process, which computes no masks, does without)
+    from llguidance.numpy import fill_next_token_bitmask  # noqa: PLC0415  (as above)
+
+    bits: npt.NDArray[np.int32] = np.zeros((len(matchers), -(-vocab_size // 32)), np.int32)
     for at, matcher in enumerate(matchers):
         fill_next_token_bitmask(matcher.library, bits, at)
         if matcher.library.is_error():
