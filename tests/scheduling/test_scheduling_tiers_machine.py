@@ -17,7 +17,8 @@ from forebay.core.request import GenerateRequest, Priority
 from forebay.kv import PAGE_TOKENS, KvBook, pages_for
 
 PAGES = 12
-QUOTAS = st.dictionaries(st.sampled_from(["a", "b"]), st.integers(0, PAGES))
+QUOTAS = st.fixed_dictionaries({}, optional={tenant: st.integers(0, PAGES // 2) for tenant in "ab"})
+"""Pages that tenants may have below; half of the device's or fewer, lest they hardly ever matter."""
 
 
 def too_wide(book: KvBook, wanted: GenerateRequest) -> bool:
