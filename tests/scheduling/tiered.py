@@ -87,7 +87,7 @@ class LowerTiers:
         left = self.capacity_of(tenant)
         return None if left is None else min(left, self.once.get(tenant, left))
 
-    def at_once(self, tenant: str, retention: str) -> int | None:
+    def at_once(self, tenant: str) -> int | None:
         return self.once.get(tenant)
 
     def burden(self, pages: Sequence[bytes], tenant: str) -> int:

@@ -82,9 +82,9 @@ class PageMoves:
         """How many pages of this tenant could be kept below, given time; None where it has no quota."""
         return self._tiers.capacity_of(tenant)
 
-    def at_once(self, tenant: str, retention: str) -> int | None:
-        """How many pages of this tenant and class can be kept at one time; None where no quota bounds that."""
-        return self._tiers.at_once(tenant, retention)
+    def at_once(self, tenant: str) -> int | None:
+        """How many pages of this tenant can be kept at one time; None where no quota bounds that."""
+        return self._tiers.at_once(tenant)
 
     def burden(self, pages: Sequence[bytes], tenant: str) -> int:
         """How much room it takes to keep these pages."""

@@ -192,12 +192,11 @@ class KvTiers:
         rooms = ((self._pool.room(), in_host), (self._disk_room(), on_disk))
         return sum(room if quota is None else min(room, quota) for room, quota in rooms)
 
-    def at_once(self, tenant: str, retention: str) -> int | None:
-        """How many pages of this tenant and class can be promised room at one time, be all of them that are pinned on
-        disk; None where its quota in the host pool does not bound that."""
-        most = self.config.host_quotas.pages(tenant, self.config.page_bytes)
-        on_their_way = self._disk is not None and self.retention.stored(retention)
-        return None if most and on_their_way else most
+    def at_once(self, tenant: str) -> int | None:
+        """How many pages of this tenant can be promised room at one time, when all that is pinned of it is on disk;
+        None where it has no quota in the host pool. Write-through may have put more of them on disk before, or not:
+        with a small quota a page may have to go from the pool before its turn comes."""
+        return self.config.host_quotas.pages(tenant, self.config.page_bytes)
 
     def burden(self, pages: Sequence[bytes], tenant: str) -> int:
         """How much of `room` keeping these pages takes."""

@@ -76,9 +76,9 @@ class Below(Protocol):
         """How many pages of this tenant could be kept there given time, by its quotas and the room of each tier; None
         where it has no quota."""
 
-    def at_once(self, tenant: str, retention: str) -> int | None:
-        """How many pages of this tenant and class `keep` can take at one time, given time before; None where its
-        quotas don't bound that: pages that are to be kept on disk get there by write-through, one after the other."""
+    def at_once(self, tenant: str) -> int | None:
+        """How many pages of this tenant that are not on disk `keep` can ever take at one time; None where no quota
+        bounds that."""
 
     def burden(self, pages: Sequence[bytes], tenant: str) -> int:
         """How much of `room` it takes to `keep` these pages."""

@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 from forebay.core.request import Priority
 from forebay.kv import PAGE_TOKENS, pages_for
 from forebay.kv.identity import PUBLIC
+from forebay.kv.moves import Below
 from forebay.scheduling.room import Burden, Room
 from forebay.scheduling.sequence import Sequence
 from forebay.scheduling.state import State
-from forebay.scheduling.tiering import Tiering, public_held
+from forebay.scheduling.tiering import public_held
 
 
 @dataclass(slots=True)
@@ -76,16 +77,16 @@ def _enough_below(state: State, asking: Sequence, pages: int, found: Seq[int] = 
     in_use = {other: len(other.pages.held) for other in state.running if other.tenant in limits}
     if asking.tenant in limits:
         in_use[asking] = in_use.get(asking, 0) + pages + len(found)
-    return _within(state.tiers, limits, in_use)
+    return _within(below, limits, in_use)
 
 
-def _within(tiers: Tiering, limits: Mapping[str, int], in_use: Mapping[Sequence, int]) -> bool:
+def _within(below: Below, limits: Mapping[str, int], in_use: Mapping[Sequence, int]) -> bool:
     """Whether these sequences' pages fit below by the limits of their tenants, each in one go and all together. A page
     that two of them share counts twice."""
     wanted: Counter[str] = Counter()
     for sequence, pages in in_use.items():
         wanted[sequence.tenant] += pages
-        at_once = tiers.at_once(sequence)
+        at_once = below.at_once(sequence.tenant)
         if at_once is not None and pages > at_once:
             return False
     return all(wanted[tenant] <= most for tenant, most in limits.items())
@@ -116,7 +117,7 @@ def _claim(state: State, sequence: Sequence, more: int, numbers: list[int]) -> _
     most = max(min(most, state.book.total), len(held) + more)
     public = public_held(sequence)
     kept = sequence.priority is not Priority.SPECULATIVE_DRAFT
-    at_once = None if state.tiers is None else state.tiers.at_once(sequence)
+    at_once = None if state.tiers is None else state.tiers.below.at_once(sequence.tenant)
     return _Claim(held, more, most, kept, sequence.tenant, public, at_once)
 
 

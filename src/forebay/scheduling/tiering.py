@@ -122,10 +122,6 @@ class Tiering:
         """What could be kept given time."""
         return Room(self.below.capacity(), self.below.capacity_of)
 
-    def at_once(self, sequence: Sequence) -> int | None:
-        """How many of the sequence's own pages can be kept in one go; None where no quota bounds that."""
-        return self.below.at_once(sequence.tenant, self._names.retention(sequence))
-
     def _lacking(self, sequence: Sequence) -> list[Save]:
         """Its pages that are in no tier below, whether they are on their way or not."""
         pages, full = sequence.pages, sequence.pages.registered
