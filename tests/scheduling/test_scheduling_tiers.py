@@ -384,6 +384,15 @@ def test_nobody_begins_who_could_keep_others_from_ending() -> None:
     assert driver.scheduler.stats().preemptions == 0
 
 
+def test_the_page_that_choices_split_counts_when_they_come_to_their_ends() -> None:
+    """Both begin with the prompt's last page, which holds one token: one of them wants a page more than it lacks."""
+    driver = TieredDriver(12, LowerTiers(1), max_model_len=192, max_running=4)
+    driver.add(request("narrow", 16, max_tokens=18, n=2))
+    driver.add(request("wide", 113, max_tokens=17, n=2))
+    driver.run()
+    assert driver.scheduler.stats().recomputed_by == {}
+
+
 def test_room_below_lets_both_run() -> None:
     driver = TieredDriver(12, LowerTiers(10), max_model_len=192)
     first = start_batch(driver, "first", prompt=20, steps=2, max_tokens=170)

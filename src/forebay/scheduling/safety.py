@@ -114,11 +114,17 @@ def _claim(state: State, sequence: Sequence, more: int, numbers: list[int]) -> _
     most = shared + sequence.choices * (pages_for(tokens) - shared)
     most = min(most, sequence.choices * state.book.most_pages(tokens))
     held = [*sequence.pages.held, *numbers]
-    most = max(min(most, state.book.total), len(held) + more)
+    most = max(min(most + _to_split(state, sequence), state.book.total), len(held) + more)
     public = public_held(sequence)
     kept = sequence.priority is not Priority.SPECULATIVE_DRAFT
     at_once = None if state.tiers is None else state.tiers.below.at_once(sequence.tenant)
     return _Claim(held, more, most, kept, sequence.tenant, public, at_once)
+
+
+def _to_split(state: State, sequence: Sequence) -> int:
+    """Pages held that it has to copy before it writes to them: the partly filled one that choices begin with."""
+    pages, book = sequence.pages, state.book
+    return book.short(pages, sequence.computed, len(pages.numbers) * PAGE_TOKENS) + book.available
 
 
 class _Bank:
