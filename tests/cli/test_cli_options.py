@@ -113,6 +113,22 @@ sys.exit(main(["serve", sys.argv[1], "--port", "0"]))
         assert f"'{heavy}'" not in modules
 
 
+def test_the_apis_process_reads_a_gguf_model_and_its_tokenizer_without_numpy_or_torch() -> None:
+    code = """
+import sys
+from forebay.cli.http_server import prepare
+from forebay.cli.serve import HttpOptions
+from forebay.models import resolve
+prepare(resolve("smollm2"), HttpOptions(), [])
+print([m for m in sys.modules])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    modules = done.stdout.splitlines()[-1]
+    assert "'tokenizers'" in modules
+    for heavy in ("torch", "numpy"):
+        assert f"'{heavy}'" not in modules
+
+
 def test_python_dash_m_is_the_same_command() -> None:
     done = subprocess.run([sys.executable, "-m", "forebay", "--version"], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == __version__
