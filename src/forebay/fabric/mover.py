@@ -204,7 +204,7 @@ class Mover:
         if not saved.kept:
             self.spill_pinned()
         # One commit for many pages: writing each by itself takes twice the time from the steps.
-        if self._pool.dirty >= self._spill_at:
+        if self._spiller is not None and self._pool.dirty >= self._spill_at:
             self.spill_soon()
         if self._pacer is not None:
             self._closing.wait(max(0.0, self._pacer.delay(self._pool.page_bytes, began) - (time.monotonic() - began)))
