@@ -1,4 +1,6 @@
-"""Perplexity of a model on a fixed text, with weights as stored, bf16 and fp32. Prints a table; not a speed benchmark.
+"""Perplexity of a model on a fixed text, with weights as stored, bf16 and fp32, and with inputs rounded to 8 bits.
+
+Prints a table; not a speed benchmark.
 
 python bench/perplexity.py [--model smollm2] [--kernels native|torch]
 """
@@ -13,19 +15,22 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from forebay.kernels import PAGE_TOKENS, StepBatch, load_kernels
+from forebay.kernels import PAGE_TOKENS, Activations, StepBatch, load_kernels
 from forebay.models import Model, load_model, resolve
 from forebay.models.loader import Quantize
 from forebay.recipe import Recipe
 
 TEXT = Path(__file__).with_name("data") / "plain_english.txt"
 CHUNK = 256
-CASES: tuple[tuple[str, torch.dtype, Quantize], ...] = (
-    ("fp32, dequantised", torch.float32, "none"),
-    ("bf16, dequantised", torch.bfloat16, "none"),
-    ("as stored (auto)", torch.bfloat16, "auto"),
-    ("rest to int8", torch.bfloat16, "int8"),
-    ("rest to int4", torch.bfloat16, "int4"),
+CASES: tuple[tuple[str, torch.dtype, Quantize, Activations], ...] = (
+    ("fp32, dequantised", torch.float32, "none", "fp32"),
+    ("bf16, dequantised", torch.bfloat16, "none", "fp32"),
+    ("as stored (auto)", torch.bfloat16, "auto", "fp32"),
+    ("auto, int8 inputs", torch.bfloat16, "auto", "int8"),
+    ("rest to int8", torch.bfloat16, "int8", "fp32"),
+    ("int8, int8 inputs", torch.bfloat16, "int8", "int8"),
+    ("rest to int4", torch.bfloat16, "int4", "fp32"),
+    ("int4, int8 inputs", torch.bfloat16, "int4", "int8"),
 )
 
 
@@ -56,11 +61,12 @@ def main() -> None:
     parser.add_argument("--model", default="smollm2")
     parser.add_argument("--kernels", choices=("native", "torch"), default="native")
     options = parser.parse_args()
-    kernels, source = load_kernels(options.kernels), resolve(options.model)
+    source = resolve(options.model)
     ids = torch.tensor(Recipe.load(source.path, source.kind).plain_ids(TEXT.read_text("utf-8")), dtype=torch.int32)
-    print(f"{source.name}, {kernels.name}: perplexity over {len(ids)} tokens of {TEXT.name}")
+    print(f"{source.name}, {options.kernels} kernels: perplexity over {len(ids)} tokens of {TEXT.name}")
     first: float | None = None
-    for name, dtype, quantize in CASES:
+    for name, dtype, quantize, activations in CASES:
+        kernels = load_kernels(options.kernels, activations)
         model = load_model(source, kernels, dtype, quantize=quantize)
         value = perplexity(model, ids)
         first = first or value

@@ -69,5 +69,11 @@ def test_the_server_holds_what_the_load_needs(tiny_llama: Path) -> None:
     folder = Path(options.pop("--cache-dir"))
     assert folder.name == "99"
     assert not folder.parent.exists(), "what was cached goes with the comparison"
-    assert options == {"--port": "99", "--kv-memory": str(340 * 256), "--threads": "3", "--quantize": "auto"}
+    assert options == {
+        "--port": "99",
+        "--kv-memory": str(340 * 256),
+        "--threads": "3",
+        "--quantize": "auto",
+        "--activations": "fp32",
+    }
     assert [row["name"] for row in work(choose_rows("prefill"))] == ["prefill-512", "prefill-2048"]

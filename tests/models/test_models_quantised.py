@@ -12,7 +12,7 @@ from tests.models.harness import HandRunner, HandSequence, matrices
 from torch import Tensor
 
 from forebay.core.ggml_types import GGML_TYPES
-from forebay.kernels import Kernels, QuantisedMatrix, Weight
+from forebay.kernels import Kernels, QuantisedMatrix, Weight, load_kernels
 from forebay.kernels.torch_backend import TorchKernels
 from forebay.models import Model, ModelSource, load_model
 from forebay.models.dequant import dequantize_rows
@@ -29,6 +29,7 @@ class CountingKernels(TorchKernels):
     keeps_quantised = True
 
     def __init__(self) -> None:
+        super().__init__()
         self._packed: list[tuple[Weight, int | None]] = []
 
     def pack(self, weight: Tensor, dtype: torch.dtype) -> Weight:
@@ -85,6 +86,30 @@ def test_a_model_kept_quantised_gives_the_bits_of_the_dequantised_one(
     logits = logits_of(kept)
     assert torch.equal(logits, logits_of(plain))
     assert torch.equal(logits[0], logits[2]), "nor does the size of the chunks matter"
+
+
+@pytest.mark.parametrize("kind", STORED_BITS)
+def test_inputs_rounded_to_8_bits(kind: str, tmp_path: Path, native: Kernels, torch_kernels: Kernels) -> None:
+    source = gguf_source(tmp_path, kind)
+    kept = load_model(source, native, torch.float32)
+    rounding = load_model(source, load_kernels("native", "int8"), torch.float32)
+    logits, exact = logits_of(rounding), logits_of(kept)
+    assert torch.equal(logits[0], logits[1])
+    assert torch.equal(logits[0], logits[2]), "the size of the chunks doesn't matter"
+    torchs = logits_of(load_model(source, load_kernels("torch", "int8"), torch.float32))
+    # Where the two add up in another order, now and then an input is rounded the other way.
+    assert (logits - torchs).norm() < 0.25 * (logits - exact).norm()
+    assert 0.001 < (logits - exact).norm() / exact.norm() < 0.1
+    assert rounding.fingerprint != kept.fingerprint, "their KV caches differ"
+
+
+def test_without_quantised_weights_nothing_is_rounded(tmp_path: Path, native: Kernels) -> None:
+    source = ModelSource("tiny", tiny.save(tiny.build(tiny.llama()), tmp_path), "hf")
+    plain, rounding = (
+        load_model(source, kernels, torch.float32) for kernels in (native, load_kernels("native", "int8"))
+    )
+    assert plain.fingerprint == rounding.fingerprint, "their KV caches are the same"
+    assert torch.equal(logits_of(plain), logits_of(rounding))
 
 
 def test_matrices_of_mixed_types_are_fused_where_their_bits_agree(tmp_path: Path) -> None:

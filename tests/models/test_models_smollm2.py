@@ -14,7 +14,7 @@ from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from forebay.core.gguf import GgufFile, read_gguf
-from forebay.kernels import Kernels, load_kernels
+from forebay.kernels import Activations, Kernels, load_kernels
 from forebay.models import describe, load_model, resolve
 from forebay.models.loader import Quantize
 from forebay.models.tensors import GGUF_NAMES, Part, hf_name
@@ -87,9 +87,11 @@ def test_matches_transformers(oracle: LlamaForCausalLM, vocabulary: list[str], k
     assert torch.equal(actual.argmax(-1), expected.argmax(-1))
 
 
+@pytest.mark.parametrize("activations", ["fp32", "int8"])
 @pytest.mark.parametrize("quantize", ["none", "auto"])
-def test_answers_in_bf16(quantize: Quantize, vocabulary: list[str], kernels: Kernels) -> None:
-    model = load_model(resolve("smollm2"), kernels, torch.bfloat16, quantize=quantize)
+def test_answers_in_bf16(quantize: Quantize, activations: Activations, vocabulary: list[str], kernels: Kernels) -> None:
+    rounding = load_kernels(kernels.name.split("-")[0], activations)
+    model = load_model(resolve("smollm2"), rounding, torch.bfloat16, quantize=quantize)
     runner = HandRunner(model, kv_dtype=torch.bfloat16)
     prompt = [vocabulary.index(token) for token in QUESTION]
     (sequence,) = greedy(runner, prompt, 8, (len(prompt),))

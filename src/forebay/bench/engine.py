@@ -152,6 +152,7 @@ def _described(engine: Engine, options: WorkerOptions) -> dict[str, Any]:
         "weight_bytes": engine.info.weight_bytes,
         "dtype": options.dtype,
         "quantize": options.quantize,
+        "activations": options.activations,
         "kernels": engine.info.kernels,
         "threads": torch.get_num_threads(),
         "cpu": cpu.model,

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 from cyclopts import Parameter, Token
 from cyclopts.validators import Number
 
-from forebay.cli.options import DEFAULT_MODEL, Dtype, Flag, KernelChoice, NotNegative, Positive, Quantize
+from forebay.cli.options import DEFAULT_MODEL, Activations, Dtype, Flag, KernelChoice, NotNegative, Positive, Quantize
 
 Rate = Annotated[float, Parameter(validator=Number(gt=0))]
 
@@ -137,6 +137,8 @@ class EngineBenchOptions:
     """How weights and KV cache are kept in memory."""
     quantize: Quantize = "auto"
     """As for forebay serve: auto keeps 4 and 8 bits of a GGUF file, int4 and int8 quantise the others too."""
+    activations: Activations = "fp32"
+    """As for forebay serve: int8 rounds what quantised weights are multiplied with to 8 bits."""
     threads: Positive | None = None
     """Compute threads; by default the cores that this process may use."""
     kernels: KernelChoice = "auto"

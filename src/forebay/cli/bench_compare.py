@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from cyclopts import Parameter
 
 from forebay.cli import console
-from forebay.cli.options import DEFAULT_MODEL, Flag, Positive, Quantize, Seconds
+from forebay.cli.options import DEFAULT_MODEL, Activations, Flag, Positive, Quantize, Seconds
 
 if TYPE_CHECKING:
     from forebay.bench.compare.comparison import Comparison
@@ -45,6 +45,8 @@ class CompareOptions:
     """Hugging Face folder that vLLM reads; by default the model itself when it is one."""
     quantize: Quantize = "auto"
     """Weights of our side, as for forebay serve."""
+    activations: Activations = "fp32"
+    """What our side's products with quantised weights are computed in, as for forebay serve."""
     vllm_dtype: Literal["auto", "bfloat16", "float32"] = "auto"
     """What vLLM computes in; auto is float32 where the processor has no AVX-512 or bf16 arithmetic, else bfloat16."""
     threads: Positive | None = None
@@ -123,6 +125,7 @@ def _setup(model: str, source: ModelSource, options: CompareOptions) -> Setup:
         max_model_len=_CONTEXT,
         timeout_s=options.timeout,
         quantize=options.quantize,
+        activations=options.activations,
         vllm_dtype=options.vllm_dtype,
     )
 

@@ -14,7 +14,7 @@ from forebay.core.errors import ConfigError
 def run(model: str, options: EngineBenchOptions) -> int:
     """Measure and print. Raises ForebayError when the model can't be loaded or is too small for what is asked."""
     plan = EnginePlan(options.prefill, options.rows, options.context, options.repeat)
-    base: dict[str, Any] = {"dtype": options.dtype, "quantize": options.quantize}
+    base: dict[str, Any] = {"dtype": options.dtype, "quantize": options.quantize, "activations": options.activations}
     base |= {"threads": options.threads, "kernels": options.kernels}
     try:
         with console.stages("starting the engine") as report:
@@ -29,7 +29,7 @@ def table(figures: dict[str, Any]) -> str:
     """The figures for people."""
     limits = figures["limits"]
     lines = [
-        f"{figures['model']}, {figures['dtype']}, quantize {figures['quantize']}, kernels {figures['kernels']}, "
+        f"{figures['model']}, {figures['dtype']}, quantize {figures['quantize']}, activations {figures['activations']}, kernels {figures['kernels']}, "
         f"{figures['threads']} threads",
         f"{figures['cpu']}: matrix products {limits['gemm_gflops']:g} GFLOP/s, memory {limits['read_gbps']:g} GB/s",
         "",

@@ -64,6 +64,7 @@ Milliseconds = Annotated[float, Parameter(validator=Number(gt=0), metavar="MS")]
 
 Dtype = Literal["bf16", "fp32"]
 Quantize = Literal["auto", "none", "int4", "int8"]
+Activations = Literal["fp32", "int8"]
 KernelChoice = Literal["auto", "native", "torch"]
 
 
@@ -76,6 +77,9 @@ class EngineOptions:
     """How weights are kept in memory."""
     quantize: Quantize = "auto"
     """auto keeps weights that a GGUF file holds at 4 or 8 bits as they are; int4 and int8 quantise the others too."""
+    activations: Activations = "fp32"
+    """int8 rounds what quantised weights are multiplied with to 8 bits, as llama.cpp does: about twice as fast, answers
+    differ slightly. It says nothing of weights that are not quantised."""
     kv_dtype: Dtype | None = None
     """How the KV cache is kept; by default as the weights."""
     kv_memory: Size | None = None

@@ -38,6 +38,7 @@ def worker_options(
         served_name=name,
         dtype=engine.dtype,
         quantize=engine.quantize,
+        activations=engine.activations,
         kv_dtype=engine.kv_dtype,
         kv_memory=engine.kv_memory,
         max_model_len=engine.max_model_len,

@@ -51,7 +51,7 @@ def build_engine(options: WorkerOptions, report: Report) -> Engine:
     report("reading the model's description", 0.0)
     source = resolve(options.model)
     report("preparing the kernels", 0.0)
-    kernels = load_kernels(options.kernels)
+    kernels = load_kernels(options.kernels, options.activations)
     model = load_model(
         source,
         kernels,

@@ -3,6 +3,7 @@
 from forebay.kernels.draw import Pick
 from forebay.kernels.interface import (
     PAGE_TOKENS,
+    Activations,
     EndWeights,
     Kernels,
     KvLayout,
@@ -17,6 +18,7 @@ from forebay.kernels.quantised import GROUP, QuantisedMatrix, below_each_other, 
 __all__ = [
     "GROUP",
     "PAGE_TOKENS",
+    "Activations",
     "EndWeights",
     "Kernels",
     "KvLayout",

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
 
 import torch
 from torch import Tensor
@@ -24,6 +24,12 @@ from forebay.kernels.draw import Pick
 from forebay.kernels.quantised import QuantisedMatrix
 
 PAGE_TOKENS = 16
+
+Activations = Literal["fp32", "int8"]
+"""What products with quantised weights are computed in: `fp32`, as with plain ones; or `int8`, the inputs of a layer
+rounded to 8 bits in groups of 32, which is faster and gives slightly other numbers. Products with plain weights are
+fp32 either way.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +147,9 @@ class Kernels(Protocol):
     keeps_quantised: bool
     """Whether quantised matrices stay at their few bits in memory; else they are stored dequantised."""
 
+    activations: Activations
+    """How `linear` multiplies with quantised matrices."""
+
     copy_bytes: CopyBytes
     """Copies memory that is not read soon: pages of the KV cache between the tiers."""
 
@@ -154,7 +163,9 @@ class Kernels(Protocol):
         """Choose what is fastest on this machine for packed matrices, once all are there. The results stay the same."""
 
     def linear(self, x: Tensor, weight: Weight, bias: Tensor | None = None, residual: Tensor | None = None) -> Tensor:
-        """x [T, K] → x @ weightᵀ (+ bias [N]) (+ residual [T, N]) as [T, N]."""
+        """x [T, K] → x @ weightᵀ (+ bias [N]) (+ residual [T, N]) as [T, N]. With `activations` int8 and a quantised
+        weight, x is `rounded_inputs(x)`.
+        """
 
     def embed(self, ids: Tensor, weight: Weight) -> Tensor:
         """ids int32 [T] → rows of `weight`, fp32 [T, K]."""

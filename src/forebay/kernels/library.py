@@ -20,6 +20,9 @@ class Format(IntEnum):
     INT8_FP16 = 4
 
 
+INT8_INPUTS = -1
+"""In the place of a number of rows that are few, with quantised matrices: inputs are rounded to 8 bits."""
+
 _SIGNATURES: dict[str, tuple[type | None, list[type]]] = {
     "forebay_panel": (c_int64, []),
     "forebay_linear": (None, [c_void_p] * 5 + [c_int64] * 3 + [c_int] * 3),

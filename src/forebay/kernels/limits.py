@@ -1,4 +1,4 @@
-"""Measures what this machine can do at most: memory read and fp32 matrix products. Not a benchmark of a model.
+"""Measures what this machine can do at most: memory read and matrix products. Not a benchmark of a model.
 
 Decode is bound by the first, prefill by the second; other numbers are given as a share of these.
 """
@@ -8,12 +8,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch.nn import functional
 
 from forebay.kernels.interface import Kernels
 from forebay.kernels.native import NativeKernels
+from forebay.kernels.quantised import quantise
 
 _READ_BYTES = 256 << 20
 """Far more than the caches of one machine hold."""
@@ -28,7 +30,9 @@ class MachineLimits:
     read_gbps: float
     """10^9 bytes a second that all threads together read from memory."""
     gemm_gflops: float
-    """10^9 floating-point operations a second of the fastest fp32 product, ours (bf16 weights) or torch's."""
+    """10^9 operations a second of the fastest product: fp32, ours (bf16 weights) or torch's; or, with 8-bit activations,
+    also ours of integers (4-bit weights).
+    """
 
 
 def measure_limits(kernels: Kernels, budget_s: float = 1.0) -> MachineLimits:
@@ -50,18 +54,20 @@ def read_gbps(kernels: Kernels, budget_s: float = 1.0) -> float:
 
 
 def gemm_gflops(kernels: Kernels, budget_s: float = 1.0) -> float:
-    """10^9 operations a second of the best fp32 matrix product over the shapes and both implementations."""
-    share = budget_s / (2 * len(_SHAPES))
+    """10^9 operations a second of the best matrix product over the shapes and implementations."""
+    share = budget_s / len(_SHAPES)
     return max(_gflops(kernels, shape, share) for shape in _SHAPES)
 
 
 def _gflops(kernels: Kernels, shape: tuple[int, int, int], budget_s: float) -> float:
     rows, inputs, outputs = shape
     x, matrix = torch.randn(rows, inputs), torch.randn(outputs, inputs)
-    packed = kernels.pack(matrix, torch.bfloat16)
-    ours = best_seconds(lambda: kernels.linear(x, packed), budget_s)
-    theirs = best_seconds(lambda: functional.linear(x, matrix), budget_s)
-    return 2 * rows * inputs * outputs / 1e9 / min(ours, theirs)
+    packed = [kernels.pack(matrix, torch.bfloat16)]
+    if kernels.activations == "int8":
+        packed.append(kernels.pack_quantised(quantise(matrix, 4), torch.bfloat16))
+    products = [partial(functional.linear, x, matrix), *(partial(kernels.linear, x, weight) for weight in packed)]
+    fastest = min(best_seconds(product, budget_s / len(products)) for product in products)
+    return 2 * rows * inputs * outputs / 1e9 / fastest
 
 
 def best_seconds(work: Callable[[], object], budget_s: float) -> float:

@@ -20,9 +20,18 @@ from forebay.core.copying import CopyBytes
 from forebay.kernels.checks import PreparedBatch, check_kv, check_tensor, prepare_batch
 from forebay.kernels.crossover import USUAL_CROSSOVER, MatrixKind, known_crossovers
 from forebay.kernels.draw import Pick, native_picks
-from forebay.kernels.interface import EndWeights, KvLayout, LayerSettings, LayerWeights, Stack, StepBatch, Weight
+from forebay.kernels.interface import (
+    Activations,
+    EndWeights,
+    KvLayout,
+    LayerSettings,
+    LayerWeights,
+    Stack,
+    StepBatch,
+    Weight,
+)
 from forebay.kernels.layer_table import NativeStack
-from forebay.kernels.library import Format, load_library
+from forebay.kernels.library import INT8_INPUTS, Format, load_library
 from forebay.kernels.quantised import QuantisedMatrix
 
 _NO_WINDOW = 1 << 40
@@ -52,9 +61,12 @@ class NativeKernels:
 
     keeps_quantised = True
 
-    def __init__(self, library: Path, name: str = "native", threads: int | None = None) -> None:
+    def __init__(
+        self, library: Path, name: str = "native", threads: int | None = None, activations: Activations = "fp32"
+    ) -> None:
         """Load `library`, as `build.built_library` gives it; without `threads`, as many as torch uses now."""
         self.name = name
+        self.activations = activations
         self._library = load_library(library)
         self._threads = threads or torch.get_num_threads()
         self._panel = self._library.forebay_panel()
@@ -91,7 +103,11 @@ class NativeKernels:
         return NativeWeight(panels, (outputs, inputs), panels.data_ptr(), form)
 
     def settle(self, weights: Sequence[Weight]) -> None:
-        """What number of rows is few, for each kind of quantised matrix: as kept for this machine, or measured now."""
+        """What number of rows is few, for each kind of quantised matrix: as kept for this machine, or measured now. With
+        8-bit inputs there is one way for all numbers of rows.
+        """
+        if self.activations == "int8":
+            return
         kinds = {_kind(own): own for own in map(_own, weights) if own.format not in _PLAIN.values()}
         timers = {kind: partial(self._seconds, weight) for kind, weight in kinds.items()}
         self._few |= known_crossovers(timers, self.name, self._threads)
@@ -125,7 +141,7 @@ class NativeKernels:
             outputs,
             inputs,
             weight.format,
-            self._few.get(_kind(weight), USUAL_CROSSOVER),
+            self._few_rows(weight),
             self._threads,
         )
         return out
@@ -270,7 +286,10 @@ class NativeKernels:
     def _place(self, weight: Weight) -> tuple[int, int, int]:
         """A packed matrix's address, format and number of rows that are few for it."""
         own = _own(weight)
-        return own.address, own.format, self._few.get(_kind(own), USUAL_CROSSOVER)
+        return own.address, own.format, self._few_rows(own)
+
+    def _few_rows(self, weight: NativeWeight) -> int:
+        return INT8_INPUTS if self.activations == "int8" else self._few.get(_kind(weight), USUAL_CROSSOVER)
 
     def _prepare(self, batch: StepBatch) -> PreparedBatch:
         """Addresses of the batch's tensors, checked when the batch is first seen."""

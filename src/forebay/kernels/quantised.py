@@ -103,6 +103,18 @@ def quantise(matrix: Tensor, bits: int) -> QuantisedMatrix:
     return QuantisedMatrix(values, scales, offsets)
 
 
+def rounded_inputs(x: Tensor) -> Tensor:
+    """What is left of fp32 inputs [T, K] of a product when each group of 32 is rounded to 8 bits: integers from -127 to
+    127, halves to even, times a 127th of the largest magnitude. A group that is not finite becomes NaN.
+    """
+    grouped = _grouped(x)
+    most = grouped.abs().amax(-1, keepdim=True)
+    # A number over a tensor would be the rounded reciprocal times the number.
+    factors = torch.where(most > 0, torch.full_like(most, 127.0) / most, 0.0)
+    scales = torch.where(torch.isfinite(most), most / 127, torch.nan)
+    return ((grouped * factors).round() * scales).flatten(1)
+
+
 def _grouped(rows: Tensor) -> Tensor:
     """[n, K] → [n, K / 32, 32]."""
     return rows.reshape(len(rows), -1, GROUP)

@@ -7,7 +7,7 @@ another number of rows.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -17,6 +17,7 @@ from forebay.core.copying import CopyBytes, plain_copy
 from forebay.kernels.draw import Pick, draw
 from forebay.kernels.interface import (
     PAGE_TOKENS,
+    Activations,
     EndWeights,
     KvLayout,
     LayerSettings,
@@ -25,7 +26,7 @@ from forebay.kernels.interface import (
     StepBatch,
     Weight,
 )
-from forebay.kernels.quantised import QuantisedMatrix
+from forebay.kernels.quantised import QuantisedMatrix, rounded_inputs
 
 _BLOCK_VALUES = 1 << 20
 """Weights widened to fp32 at a time: 4 MiB stays in the cache, so a bf16 matrix is read from memory only once."""
@@ -36,6 +37,8 @@ class TorchWeight:
     """A matrix as it is, [N, K]."""
 
     values: Tensor
+    rounds: bool = False
+    """Whether what it is multiplied with is rounded to 8 bits first."""
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -54,19 +57,24 @@ class TorchKernels:
     keeps_quantised = False
     copy_bytes: CopyBytes = staticmethod(plain_copy)
 
+    def __init__(self, activations: Activations = "fp32") -> None:
+        self.activations = activations
+
     def pack(self, weight: Tensor, dtype: torch.dtype) -> Weight:
         if dtype not in (torch.bfloat16, torch.float32):
             raise ValueError(f"weights are stored as bfloat16 or float32, not {dtype}")
         return TorchWeight(weight.detach().to(dtype, copy=True).contiguous())
 
     def pack_quantised(self, matrix: QuantisedMatrix, dtype: torch.dtype) -> Weight:
-        return self.pack(matrix.dequantised(torch.float32), dtype)
+        packed = _own(self.pack(matrix.dequantised(torch.float32), dtype))
+        return replace(packed, rounds=self.activations == "int8")
 
     def settle(self, weights: Sequence[Weight]) -> None:
         """There is nothing to choose."""
 
     def linear(self, x: Tensor, weight: Weight, bias: Tensor | None = None, residual: Tensor | None = None) -> Tensor:
-        out = _matmul(x, _values(weight))
+        own = _own(weight)
+        out = _matmul(rounded_inputs(x) if own.rounds else x, own.values)
         if bias is not None:
             out += bias
         if residual is not None:
@@ -74,7 +82,7 @@ class TorchKernels:
         return out
 
     def embed(self, ids: Tensor, weight: Weight) -> Tensor:
-        return functional.embedding(ids, _values(weight)).float()
+        return functional.embedding(ids, _own(weight).values).float()
 
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
         return x * torch.rsqrt(x.square().mean(dim=-1, keepdim=True) + eps) * weight
@@ -146,10 +154,10 @@ class TorchKernels:
             pages[destination].copy_(pages[source])
 
 
-def _values(weight: Weight) -> Tensor:
+def _own(weight: Weight) -> TorchWeight:
     if not isinstance(weight, TorchWeight):
         raise TypeError(f"a weight packed by another backend: {type(weight).__name__}")
-    return weight.values
+    return weight
 
 
 def _matmul(x: Tensor, matrix: Tensor) -> Tensor:

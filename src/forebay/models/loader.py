@@ -41,7 +41,7 @@ def load_model(  # noqa: PLR0917  (all but three have defaults)
     """Load `source` with matrices held as `dtype` (bf16 or fp32), or quantised:
 
     - "auto": matrices that the file holds as Q4_0, Q4_1, Q4_K or Q8_0 stay as they are where the kernels can compute on
-      them. Matrices that are fused into one need the same number of bits.
+      them, or round what they are multiplied with. Matrices that are fused into one need the same number of bits.
     - "int4", "int8": all others are quantised too, in groups of 32 inputs, from `dtype`; with "int4" the embedding and
       the head to 8 bits. Matrices whose inputs are no multiple of 32 stay plain.
     - "none": all matrices are held as `dtype`.
@@ -61,8 +61,7 @@ def load_model(  # noqa: PLR0917  (all but three have defaults)
     builder = _Builder(reader, kernels, dtype, config=config, quantize=quantize, on_progress=on_progress or _ignore)
     builder.check_memory()
     weights = builder.build()
-    held = f"{dtype}:{quantize}" if builder.quantised else str(dtype)
-    return Model(config, weights, kernels, fingerprint(config, held, reader.identity()))
+    return Model(config, weights, kernels, fingerprint(config, builder.held, reader.identity()))
 
 
 def _ignore(_share: float) -> None:
@@ -88,10 +87,18 @@ class _Builder:
         self._config = config
         self._shapes = part_shapes(config)
         self._quantize = quantize
-        self._keeps_stored = quantize in _BITS or (quantize == "auto" and kernels.keeps_quantised)
+        worth_keeping = kernels.keeps_quantised or kernels.activations == "int8"
+        self._keeps_stored = quantize in _BITS or (quantize == "auto" and worth_keeping)
         self._on_progress = on_progress
-        self.quantised = False
-        """Whether any matrix was quantised."""
+        self._quantised = False
+
+    @property
+    def held(self) -> str:
+        """How the weights that were built are held and multiplied, for the model's fingerprint."""
+        if not self._quantised:
+            return str(self._dtype)
+        computed = "" if self._kernels.activations == "fp32" else f":{self._kernels.activations}"
+        return f"{self._dtype}:{self._quantize}{computed}"
 
     def check_memory(self) -> None:
         """Raises ConfigError when the model does not fit into what is free."""
@@ -145,7 +152,7 @@ class _Builder:
         bits = self._bits(layer, *parts)
         if bits is None:
             return self._kernels.pack(self._fused(parts, layer, self._dtype), self._dtype)
-        self.quantised = True
+        self._quantised = True
         if self._stored_bits(layer, *parts) == bits:
             matrix = self._fused_quantised(parts, layer)
         else:

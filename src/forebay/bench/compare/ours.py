@@ -45,7 +45,7 @@ class Ours:
             "version": __version__,
             "torch": version("torch"),
             "python": platform.python_version(),
-            "weights": f"{resolve(self._setup.model).path.name} (--quantize {self._setup.quantize})",
+            "weights": f"{resolve(self._setup.model).path.name} ({' '.join(self._weights())})",
             "engine": str(self._command(())),
             "server": str(self.server(0)),
         }
@@ -74,8 +74,12 @@ class Ours:
         memory = self._setup.load.cached_tokens * token_bytes(config)
         arguments = ("serve", self._setup.model, "--port", str(port), "--kv-memory", str(memory))
         folder = str(self._caches / str(port))
-        same = ("--threads", str(self._setup.threads), "--quantize", self._setup.quantize)
-        return Command((sys.executable, "-m", "forebay", *arguments, "--cache-dir", folder, *same, *more))
+        same = ("--cache-dir", folder, "--threads", str(self._setup.threads), *self._weights())
+        return Command((sys.executable, "-m", "forebay", *arguments, *same, *more))
+
+    def _weights(self) -> tuple[str, ...]:
+        """Options that say how weights are held and multiplied."""
+        return ("--quantize", self._setup.quantize, "--activations", self._setup.activations)
 
     def _command(self, rows: Sequence[Row]) -> Command:
         # As the server sets them for its worker, before torch is imported.
@@ -90,6 +94,7 @@ class Ours:
             "model": self._setup.model,
             "threads": self._setup.threads,
             "quantize": self._setup.quantize,
+            "activations": self._setup.activations,
             "prefix_cache": False,
             "target_itl_s": 60.0,
             "kv_memory": tokens * token_bytes(config),

@@ -56,10 +56,10 @@ void forebay_linear(
         linear(Linear<bf16>{x, (const bf16*)panels, bias, residual, out, rows, outputs, inputs}, threads);
     else if (format == FP32)
         linear(Linear<float>{x, (const float*)panels, bias, residual, out, rows, outputs, inputs}, threads);
-    else
-        quantised_linear(
-            format, {x, nullptr, bias, residual, out, rows, outputs, inputs, few}, (const char*)panels, threads
-        );
+    else {
+        auto work = few == INT8_INPUTS ? integer_linear : quantised_linear;
+        work(format, {x, nullptr, bias, residual, out, rows, outputs, inputs, few}, (const char*)panels, threads);
+    }
 }
 
 // Into panels of `format`, BF16 or FP32, from a matrix of the same type.

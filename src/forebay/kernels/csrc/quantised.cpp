@@ -186,17 +186,6 @@ void pack(
         }
 }
 
-// Calls `work` with the type that `format` means.
-template <class Work>
-void with_format(int format, const Work& work) {
-    if (format == INT4_FP16)
-        work(Quantised<4, half>());
-    else if (format == INT4_FP32)
-        work(Quantised<4, float>());
-    else
-        work(Quantised<8, half>());
-}
-
 }  // namespace
 
 void quantised_linear(int format, const Linear<float>& job, const char* panels, int threads) {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "multiply.h"
+#include "quantised.h"
 
 constexpr int GROUP = 32;  // inputs that share a scale
 
@@ -80,3 +81,14 @@ struct Panels {
     int64_t bytes() const { return groups * Q::block_bytes; }
     const char* panel(int64_t index) const { return blocks + index * bytes(); }
 };
+
+// Calls `work` with the type that `format` means.
+template <class Work>
+INLINE void with_format(int format, const Work& work) {
+    if (format == INT4_FP16)
+        work(Quantised<4, half>());
+    else if (format == INT4_FP32)
+        work(Quantised<4, float>());
+    else
+        work(Quantised<8, half>());
+}

@@ -43,7 +43,7 @@ def main() -> int:
     """Load the model, and measure what each line of standard input says."""
     options = msgspec.convert(json.loads(sys.argv[1]), WorkerOptions)
     engine = build_engine(options, lambda _stage, _share: None)
-    kernels = load_kernels(options.kernels)
+    kernels = load_kernels(options.kernels, options.activations)
     _say({"ready": True})
     warmed: set[str] = set()
     for line in sys.stdin:
