@@ -22,13 +22,19 @@ struct Inputs {
     int32_t sum;  // of the values
 };
 
-// Rounded rows: [groups][rows].
+constexpr int AT_ONCE = 64;  // rows whose sums stay in the first-level cache
+constexpr int TILE = 4;      // rows whose integer sums stay in registers
+
+// Rounded rows: [rows / AT_ONCE][groups][AT_ONCE, or what is left], so that one run after the other is read.
 template <class Q>
 struct Rounded {
-    const Inputs<Q>* inputs;
-    int64_t rows;
+    Inputs<Q>* inputs;
+    int64_t rows, groups;
 
-    const Inputs<Q>* at(int64_t group, int64_t row) const { return inputs + group * rows + row; }
+    Inputs<Q>* at(int64_t group, int64_t row) const {
+        int64_t first = row / AT_ONCE * AT_ONCE, together = std::min<int64_t>(AT_ONCE, rows - first);
+        return inputs + first * groups + group * together + row - first;
+    }
 };
 
 // The same in every lane: what `join` makes of all lanes.
@@ -69,13 +75,13 @@ INLINE void round_inputs(const float* x, Inputs<Q>& out) {
 template <class Q>
 Rounded<Q> round_rows(const float* x, int64_t rows, int64_t inputs, int threads) {
     int64_t groups = inputs / GROUP;
-    auto* out = (Inputs<Q>*)scratch(rows * groups * sizeof(Inputs<Q>) / 4);
+    Rounded<Q> rounded{(Inputs<Q>*)scratch(rows * groups * sizeof(Inputs<Q>) / 4), rows, groups};
     auto round = [&](int64_t row) {
-        for (int64_t g = 0; g < groups; g++) round_inputs(x + row * inputs + g * GROUP, out[g * rows + row]);
+        for (int64_t g = 0; g < groups; g++) round_inputs(x + row * inputs + g * GROUP, *rounded.at(g, row));
     };
     // So few are done before the other threads are awake.
     share(rows, rows * inputs < 1 << 15 ? 1 : threads, round);
-    return {out, rows};
+    return rounded;
 }
 
 // The numbers of W columns of a block.
@@ -101,9 +107,8 @@ INLINE void unpack(const char* block, int half, vu* out) {
 template <class Q>
 INLINE void add_block(vf& sum, const Factors<Q>& factors, const Inputs<Q>& x, typename Dot<Q::bits>::Sum dots) {
     vf products = __builtin_convertvector(Dot<Q::bits>::total(dots, x.sum), vf);
-    vf scale = factors.scale * x.scale;
-    sum += products * scale;
-    if (Q::has_offset) sum += factors.offset * x.total;
+    sum = multiply_add(sum, products, factors.scale * x.scale);
+    if (Q::has_offset) sum = multiply_add(sum, factors.offset, splat(x.total));
 }
 
 // MR rows of one block of a panel, whose weights are unpacked: sums [MR][PANEL].
@@ -135,9 +140,6 @@ INLINE void tile_block(
         }
 }
 
-constexpr int AT_ONCE = 64;  // rows whose sums stay in the first-level cache
-constexpr int TILE = 4;      // rows whose integer sums stay in registers
-
 // Rows [row, row + count) times one panel.
 template <class Q>
 ONCE void panel_under_rows(
@@ -147,6 +149,7 @@ ONCE void panel_under_rows(
     std::fill(sums, sums + count * PANEL, 0.0f);
     const char* block = panels.panel(panel);
     for (int64_t g = 0; g < panels.groups; g++, block += Q::block_bytes) {
+        prefetch_block<Q>(block + panels.bytes());
         vu weights[2][Dot<Q::bits>::vectors];
         Factors<Q> factors[2];
         for (int h = 0; h < 2; h++) {
@@ -170,8 +173,7 @@ ONCE void panel_under_row(const Linear<float>& job, const Panels<Q>& panels, con
     const char* block = panels.panel(panel);
     for (int64_t g = 0; g < panels.groups; g++, block += Q::block_bytes) {
         const Inputs<Q>& inputs = *x.at(g, row);
-#pragma GCC unroll 16
-        for (int64_t at = 0; at < Q::block_bytes; at += 64) __builtin_prefetch(block + panels.bytes() + at, 0, 2);
+        prefetch_block<Q>(block + panels.bytes());
 #pragma GCC unroll 2
         for (int h = 0; h < 2; h++) {
             vu weights[D::vectors];
@@ -187,19 +189,19 @@ ONCE void panel_under_row(const Linear<float>& job, const Panels<Q>& panels, con
 
 template <class Q>
 void linear(const Linear<float>& job, const Panels<Q>& panels, int threads) {
-    constexpr int64_t CACHE = 512 << 10;  // of rows as fp32: rounded ones take a third or half of it
     Rounded<Q> x = round_rows<Q>(job.x, job.rows, job.inputs, threads);
-    auto work = [&](int64_t row, int64_t row_end, int64_t panel, int64_t end) {
-        for (; panel < end; panel++) {
-            if (row_end - row == 1) {
-                panel_under_row(job, panels, x, row, panel);
-                continue;
-            }
-            for (int64_t at = row; at < row_end; at += AT_ONCE)
-                panel_under_rows(job, panels, x, at, std::min<int64_t>(AT_ONCE, row_end - at), panel);
+    // AT_ONCE rows and the panels of a task stay in the second-level cache, so tasks take all rows.
+    auto work = [&](int64_t, int64_t, int64_t first, int64_t end) {
+        for (int64_t row = 0; row < job.rows; row += AT_ONCE) {
+            int64_t count = std::min<int64_t>(AT_ONCE, job.rows - row);
+            for (int64_t panel = first; panel < end; panel++)
+                if (count == 1)
+                    panel_under_row(job, panels, x, row, panel);
+                else
+                    panel_under_rows(job, panels, x, row, count, panel);
         }
     };
-    spread(job.rows, job.outputs, job.inputs, CACHE, 1, threads, work);
+    spread(job.rows, job.outputs, job.inputs, INT64_MAX, 1, threads, work);
 }
 
 }  // namespace

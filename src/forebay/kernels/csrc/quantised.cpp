@@ -11,17 +11,6 @@
 
 namespace {
 
-// Ask for the block at the same place of the next NP panels. The processor's own prefetching ends at every page of
-// 4 KiB, and a panel of 576 inputs has one and a half.
-template <class Q, int NP>
-INLINE void prefetch_next(const char* blocks, int64_t panel_bytes) {
-#pragma GCC unroll 4
-    for (int p = 0; p < NP; p++)
-#pragma GCC unroll 16
-        for (int64_t at = 0; at < Q::block_bytes; at += 64)
-            __builtin_prefetch(blocks + (NP + p) * panel_bytes + at, 0, 2);
-}
-
 // tile += x[MR, K] · NP panels, each `panel_bytes` after the one before.
 template <class Q, int MR, int NP>
 INLINE void multiply_quantised(
@@ -29,7 +18,8 @@ INLINE void multiply_quantised(
 ) {
     typedef Columns<Q> C;
     for (int64_t g = 0; g < groups; g++, blocks += Q::block_bytes, x += GROUP) {
-        prefetch_next<Q, NP>(blocks, panel_bytes);
+#pragma GCC unroll 4
+        for (int p = 0; p < NP; p++) prefetch_block<Q>(blocks + (NP + p) * panel_bytes);
         C columns[NP][2];
 #pragma GCC unroll 4
         for (int p = 0; p < NP; p++)

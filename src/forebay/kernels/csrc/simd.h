@@ -107,6 +107,21 @@ INLINE void stream_line(char* to, const char* from) { std::memcpy(to, from, 64);
 INLINE void streamed() {}
 #endif
 
+// sum + a * b, rounded once where the processor can. Written as a sum of a product, the compiler may or may not fuse it,
+// as it finds best for each place.
+INLINE vf multiply_add(vf sum, vf a, vf b) {
+#if defined(__AVX512F__)
+    return (vf)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)sum);
+#elif defined(__FMA__) && defined(__AVX2__)
+    return (vf)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)sum);
+#elif defined(__FP_FAST_FMAF)
+    for (int i = 0; i < W; i++) sum[i] = __builtin_fmaf(a[i], b[i], sum[i]);
+    return sum;
+#else
+    return sum + a * b;
+#endif
+}
+
 INLINE float widen(float x) { return x; }
 INLINE float widen(bf16 x) {
     uint32_t bits = (uint32_t)x.bits << 16;
