@@ -227,6 +227,28 @@ def test_turns_are_taken_in_order_and_a_failed_row_is_left_out() -> None:
     assert "Medians of 3 turns (lowest to highest)." in text
 
 
+def test_both_of_our_ways_to_multiply_stand_beside_the_peers() -> None:
+    rows = choose_rows("decode-8")
+    comparison, own = prepare({}, rows, replace(SETUP, model="smollm2", activations="both"))
+    assert [side.name for side in own] == ["ours", "ours-int8"]
+    assert "--activations fp32" in comparison.described["ours"]["server"]
+    assert "--activations int8" in comparison.described["ours-int8"]["server"]
+    log: list[str] = []
+    speeds = {"ours": 150.0, "ours-int8": 400.0, "llama.cpp": 100.0, "vllm": 80.0}
+    sides = [peers.Scripted(name, speed, log) for name, speed in speeds.items()]
+    comparison.turns = {name: [] for name in speeds}
+    comparison.described = {side.name: side.describe() for side in sides}
+    comparison.left_out = {}
+    compare(comparison, sides, Budget(1), lambda _stage, _share: None, lambda: None)
+    figures = report(comparison)
+    row = figures["rows"]["decode-8"]
+    assert (row["ours"], row["ours-int8"], row["best_peer"], row["ratio_to_best"]) == (150, 400, "llama.cpp", 1.5)
+    assert (row["goal_met"], row["int8"]["goal_met"], row["int8"]["ratio_to_best"]) == (False, True, 4.0)
+    text = markdown(figures)
+    assert "| unit | ours | ours-int8 | llama.cpp | vllm |" in text
+    assert "| 150 | 400 | 100 | 80 | 1.5 |" in text
+
+
 def test_an_interrupted_turn_keeps_what_it_has() -> None:
     class Interrupted(peers.Scripted):
         def engine(self, rows: Any, turn: Turn) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from cyclopts import Parameter
 
 from forebay.cli import console
-from forebay.cli.options import DEFAULT_MODEL, Activations, Flag, Positive, Quantize, Seconds
+from forebay.cli.options import DEFAULT_MODEL, Flag, Positive, Quantize, Seconds
 
 if TYPE_CHECKING:
     from forebay.bench.compare.comparison import Comparison
@@ -45,8 +45,9 @@ class CompareOptions:
     """Hugging Face folder that vLLM reads; by default the model itself when it is one."""
     quantize: Quantize = "auto"
     """Weights of our side, as for forebay serve."""
-    activations: Activations = "fp32"
-    """What our side's products with quantised weights are computed in, as for forebay serve."""
+    activations: Literal["fp32", "int8", "both"] = "fp32"
+    """What our side's products with quantised weights are computed in, as for forebay serve; both takes turns with
+    each, and int8 is the side `ours-int8` then."""
     vllm_dtype: Literal["auto", "bfloat16", "float32"] = "auto"
     """What vLLM computes in; auto is float32 where the processor has no AVX-512 or bf16 arithmetic, else bfloat16."""
     threads: Positive | None = None

@@ -14,7 +14,7 @@ from forebay.bench.compare.llama_cpp import LlamaCpp
 from forebay.bench.compare.ours import Ours
 from forebay.bench.compare.planning import order_of_turns, rows_to_measure, seconds_left
 from forebay.bench.compare.processes import PeerError
-from forebay.bench.compare.rows import LOW_MEMORY, MEMORY, OURS, PEERS, ROWS, Kind, Row, of_kind
+from forebay.bench.compare.rows import LOW_MEMORY, MEMORY, OURS, OURS_INT8, OWN, PEERS, ROWS, Kind, Row, of_kind
 from forebay.bench.compare.serving import Server
 from forebay.bench.compare.side import Setup, Side
 from forebay.bench.compare.turns import Turn
@@ -49,9 +49,11 @@ class Comparison:
     left_out: dict[str, str] = field(default_factory=dict)
     """By peer: why it takes no part."""
 
-    def bounds(self) -> Bounds | None:
-        """The machine's limits, the best of all turns (other work only ever makes them smaller), and our sizes."""
-        extras = [turn.extras for turn in self.turns[OURS] if turn.extras]
+    def bounds(self, own: str = OURS) -> Bounds | None:
+        """The machine's limits as our side `own` measured them, the best of all turns (other work only ever makes them
+        smaller), and our sizes.
+        """
+        extras = [turn.extras for turn in self.turns[own] if turn.extras]
         if not extras:
             return None
         names = tuple(Bounds.__dataclass_fields__)
@@ -71,9 +73,11 @@ def parse_peers(text: str) -> dict[str, Path]:
 
 def prepare(peers: Mapping[str, Path], rows: Sequence[Row], setup: Setup) -> tuple[Comparison, list[Side]]:
     """The sides that can take part; of a peer that can't, the reason is in `left_out`. Raises ForebayError for ours."""
-    ours = Ours(setup)
-    sides: list[Side] = [ours]
-    described = {OURS: ours.describe()}
+    sides: list[Side] = [Ours(setup)]
+    if setup.activations == "both":
+        rounding = Ours(replace(setup, activations="int8"), OURS_INT8)
+        sides = [Ours(replace(setup, activations="fp32")), rounding]
+    described = {side.name: side.describe() for side in sides}
     left_out = {name: "not named with --peers" for name in PEERS if name not in peers}
     for name, path in peers.items():
         try:
@@ -171,5 +175,5 @@ def take_turn(side: Side, servers: Servers, rows: Sequence[Row], number: int, tu
         except PeerError as error:
             turn.fail(served, error)
     # Ours measures the machine's limits as well, so it is asked even without a row.
-    if in_process or side.name == OURS:
+    if in_process or side.name in OWN:
         side.engine(in_process, turn)

@@ -32,9 +32,9 @@ _KV_BYTES = 2
 class Ours:
     """Forebay as this interpreter would run it."""
 
-    name = OURS
-
-    def __init__(self, setup: Setup) -> None:
+    def __init__(self, setup: Setup, name: str = OURS) -> None:
+        """`setup.activations` is fp32 or int8."""
+        self.name = name
         self._setup = setup
         self._program = Program(setup.timeout_s)
         self._caches = Path(gettempdir()) / f"forebay-compare-{token_hex(8)}"  # made by the servers

@@ -17,15 +17,15 @@ from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.ticker import NullFormatter, NullLocator
 
-from forebay.bench.compare.rows import OURS
+from forebay.bench.compare.rows import OURS, OURS_INT8
 
 Curves = dict[str, dict[int, float]]
 """By side, then by x."""
 
 _BATCHES = {"decode-1": 1, "decode-8": 8, "decode-32": 32}
 _LATENCIES = {"median_ttft_ms": "median time to first token, ms", "p99_itl_ms": "p99 time between tokens, ms"}
-_STYLES = {OURS: ("#0072B2", "o"), "llama.cpp": ("#D55E00", "s"), "vllm": ("#009E73", "^")}
-_NAMES = {OURS: "Forebay", "vllm": "vLLM"}
+_STYLES = {OURS: ("#0072B2", "o"), OURS_INT8: ("#56B4E9", "D"), "llama.cpp": ("#D55E00", "s"), "vllm": ("#009E73", "^")}
+_NAMES = {OURS: "Forebay", OURS_INT8: "Forebay, 8-bit activations", "vllm": "vLLM"}
 _THROUGHPUTS = {"output_throughput": "output, tokens/s"}
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import psutil
 
 from forebay.bench.compare.comparison import Comparison
-from forebay.bench.compare.limits import Bounds, limit, without_attention
-from forebay.bench.compare.rows import OURS, Load, Row
+from forebay.bench.compare.limits import limit, without_attention
+from forebay.bench.compare.rows import OURS, OURS_INT8, Row
 from forebay.bench.compare.turns import Span, best_peer, failures, goal_met, median_loads, spans, times_as_good
 from forebay.kernels.cpu import cpu_info
 
@@ -31,12 +31,13 @@ def machine() -> dict[str, Any]:
 def report(comparison: Comparison) -> dict[str, Any]:
     """The whole report as plain data."""
     by_side = {name: spans(turns) for name, turns in comparison.turns.items()}
-    bounds = comparison.bounds()
     rows = {}
     for row in comparison.rows:
         figures = {name: found[row.name] for name, found in by_side.items() if row.name in found}
-        shares = {} if bounds is None else _limits(row, bounds, comparison.setup.load)
-        rows[row.name] = _row(row, figures, shares) | {"left_out": _left_out(row, comparison, figures)}
+        rows[row.name] = _row(row, figures) | _judged(row, figures, OURS, comparison)
+        if OURS_INT8 in figures:
+            rows[row.name]["int8"] = _judged(row, figures, OURS_INT8, comparison)
+        rows[row.name]["left_out"] = _left_out(row, comparison, figures)
     return {
         "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "model": comparison.setup.model,
@@ -50,32 +51,42 @@ def report(comparison: Comparison) -> dict[str, Any]:
     }
 
 
-def _limits(row: Row, bounds: Bounds, load: Load) -> dict[str, float]:
-    """The row's limit with and without attention; empty when it has none."""
+def _limits(row: Row, own: str, comparison: Comparison) -> dict[str, float]:
+    """The row's limit for our side `own`, with and without attention; empty when it has none, or before its turn."""
+    bounds, load = comparison.bounds(own), comparison.setup.load
+    if bounds is None:
+        return {}
     best, other = limit(row, bounds, load), limit(row, without_attention(bounds), load)
     return {} if best is None or other is None else {"limit": best, "limit_without_attention": other}
 
 
-def _row(row: Row, figures: Mapping[str, Span], limits: Mapping[str, float]) -> dict[str, Any]:
-    values = {name: span.median for name, span in figures.items()}
-    ours, peer = values.get(OURS), best_peer(row, values)
-    ratio = None if ours is None or peer is None else times_as_good(row, ours, values[peer])
-    shares = {name: None if ours is None else times_as_good(row, ours, best) for name, best in limits.items()}
+def _row(row: Row, figures: Mapping[str, Span]) -> dict[str, Any]:
+    """What was measured."""
     return {
         "title": row.title,
         "unit": row.unit,
         "better": "higher" if row.higher_is_better else "lower",
-        **{name: _rounded(value) for name, value in values.items()},
+        **{name: _rounded(span.median) for name, span in figures.items()},
         "min": {name: _rounded(span.low) for name, span in figures.items()},
         "max": {name: _rounded(span.high) for name, span in figures.items()},
         "turns": {name: span.turns for name, span in figures.items()},
+        "goal": goal_text(row),
+    }
+
+
+def _judged(row: Row, figures: Mapping[str, Span], own: str, comparison: Comparison) -> dict[str, Any]:
+    """How good our side `own` is, beside the peers and its limit."""
+    values = {name: span.median for name, span in figures.items()}
+    ours, peer, limits = values.get(own), best_peer(row, values), _limits(row, own, comparison)
+    ratio = None if ours is None or peer is None else times_as_good(row, ours, values[peer])
+    shares = {name: None if ours is None else times_as_good(row, ours, best) for name, best in limits.items()}
+    return {
         "best_peer": peer,
         "ratio_to_best": _rounded(ratio),
         "limit": _rounded(limits.get("limit")),
         "of_limit": _rounded(shares.get("limit")),
         "of_limit_without_attention": _rounded(shares.get("limit_without_attention")),
-        "goal": goal_text(row),
-        "goal_met": goal_met(row, values, shares.get("limit")),
+        "goal_met": goal_met(row, values, shares.get("limit"), own),
     }
 
 

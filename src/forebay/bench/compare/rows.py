@@ -9,6 +9,9 @@ from enum import StrEnum
 from forebay.core.errors import ConfigError
 
 OURS = "ours"
+OURS_INT8 = "ours-int8"
+"""Our side once more, with --activations int8; only where it was asked for."""
+OWN = (OURS, OURS_INT8)
 PEERS = ("llama.cpp", "vllm")
 BEST = "best"
 """In a goal: the better of the peers that were measured."""

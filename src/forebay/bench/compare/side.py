@@ -30,7 +30,7 @@ class Setup:
     quantize: str = "auto"
     """How our side holds weights, as for forebay serve."""
     activations: str = "fp32"
-    """How our side multiplies with quantised weights, as for forebay serve."""
+    """How our side multiplies with quantised weights, as for forebay serve; or `both`, by two sides."""
     vllm_dtype: str = "auto"
     """What vLLM computes in: bfloat16, float32, or auto, the faster on this processor."""
 

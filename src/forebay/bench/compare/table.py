@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from forebay.bench.compare.rows import OURS, PEERS
+from forebay.bench.compare.rows import OURS, OURS_INT8, PEERS
 
 NOTHING = "-"
 """A cell without a value."""
@@ -12,16 +12,33 @@ NOTHING = "-"
 
 def markdown(figures: dict[str, Any]) -> str:
     """The report as a Markdown table with its circumstances below."""
-    names = [OURS, *PEERS]
-    head = ["work", "unit", *names, "times as good as the best peer", "limit", "of the limit", "goal", "met"]
+    both = OURS_INT8 in figures["sides"]
+    names = [OURS, *([OURS_INT8] if both else []), *PEERS]
+    judged = ["times as good as the best peer", "limit", "of the limit", "met"]
+    of_int8 = [f"{OURS_INT8}: {title}" for title in judged] if both else []
+    head = ["work", "unit", *names, *judged[:-1], "goal", judged[-1], *of_int8]
     lines = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
     for row in figures["rows"].values():
-        cells = [row["title"], row["unit"], *(_figure(row, name) for name in names)]
-        share = row["of_limit"]
-        cells += [_cell(row["ratio_to_best"]), _cell(row["limit"]), NOTHING if share is None else f"{share:.0%}"]
-        cells += [row["goal"] or NOTHING, {True: "yes", False: "no", None: NOTHING}[row["goal_met"]]]
+        *beside, met = _judged(row)
+        cells = [
+            row["title"],
+            row["unit"],
+            *(_figure(row, name) for name in names),
+            *beside,
+            row["goal"] or NOTHING,
+            met,
+        ]
+        cells += _judged(row.get("int8")) if both else []
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join([*lines, "", *_circumstances(figures)]) + "\n"
+
+
+def _judged(told: dict[str, Any] | None) -> list[str]:
+    """How one of our sides stands in a row: its ratio, limit, share of it, and whether the goal is met."""
+    if told is None:
+        return [NOTHING] * 4
+    share, met = told["of_limit"], {True: "yes", False: "no", None: NOTHING}[told["goal_met"]]
+    return [_cell(told["ratio_to_best"]), _cell(told["limit"]), NOTHING if share is None else f"{share:.0%}", met]
 
 
 def _figure(row: dict[str, Any], name: str) -> str:

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from forebay.bench.compare.rows import BEST, OURS, Row
+from forebay.bench.compare.rows import BEST, OURS, OWN, Row
 
 
 @dataclass(slots=True)
@@ -77,19 +77,20 @@ def times_as_good(row: Row, value: float, other: float) -> float:
 
 
 def best_peer(row: Row, values: Mapping[str, float]) -> str | None:
-    """The name of the side other than ours that did best; None when there is none. `values` are by side."""
-    peers = [name for name in values if name != OURS]
+    """The name of the side that isn't ours that did best; None when there is none. `values` are by side."""
+    peers = [name for name in values if name not in OWN]
     if not peers:
         return None
     return (max if row.higher_is_better else min)(peers, key=lambda name: values[name])
 
 
-def goal_met(row: Row, values: Mapping[str, float], share: float | None) -> bool | None:
-    """Whether all that the goal names holds; None when there is no goal, or what it compares with was not measured.
+def goal_met(row: Row, values: Mapping[str, float], share: float | None, own: str = OURS) -> bool | None:
+    """Whether all that the goal names holds for our side `own`; None when there is no goal, or what it compares with was
+    not measured.
 
-    `values` are by side; `share` is how much of the row's limit we reached.
+    `values` are by side; `share` is how much of the row's limit it reached.
     """
-    goal, ours = row.goal, values.get(OURS)
+    goal, ours = row.goal, values.get(own)
     if ours is None:
         return None
     checks: list[bool | None] = [_times_met(row, ours, values, name, factor) for name, factor in goal.times.items()]
