@@ -29,8 +29,8 @@ def table(figures: dict[str, Any]) -> str:
     """The figures for people."""
     limits = figures["limits"]
     lines = [
-        f"{figures['model']}, {figures['dtype']}, quantize {figures['quantize']}, activations {figures['activations']}, "
-        f"kernels {figures['kernels']}, {figures['threads']} threads",
+        f"{figures['model']}, {figures['dtype']}, quantize {figures['quantize']}, "
+        f"activations {figures['activations']}, kernels {figures['kernels']}, {figures['threads']} threads",
         f"{figures['cpu']}: matrix products {limits['gemm_gflops']:g} GFLOP/s, memory {limits['read_gbps']:g} GB/s",
         "",
         "prefill           tokens/s   of the matrix limit   with attention's work",

@@ -30,8 +30,8 @@ class MachineLimits:
     read_gbps: float
     """10^9 bytes a second that all threads together read from memory."""
     gemm_gflops: float
-    """10^9 operations a second of the fastest product: fp32, ours (bf16 weights) or torch's; with 8-bit activations also
-    ours of integers (4-bit weights).
+    """10^9 operations a second of the fastest product: fp32, ours (bf16 weights) or torch's; with 8-bit activations
+    also ours of integers (4-bit weights).
     """
 
 

@@ -103,8 +103,8 @@ class NativeKernels:
         return NativeWeight(panels, (outputs, inputs), panels.data_ptr(), form)
 
     def settle(self, weights: Sequence[Weight]) -> None:
-        """What number of rows is few, for each kind of quantised matrix: as kept for this machine, or measured now. With
-        8-bit inputs there is one way for all numbers of rows.
+        """What number of rows is few, for each kind of quantised matrix: as kept for this machine, or measured now.
+        With 8-bit inputs there is one way for all numbers of rows.
         """
         if self.activations == "int8":
             return

@@ -85,8 +85,8 @@ def best_peer(row: Row, values: Mapping[str, float]) -> str | None:
 
 
 def goal_met(row: Row, values: Mapping[str, float], share: float | None, own: str = OURS) -> bool | None:
-    """Whether all that the goal names holds for our side `own`; None when there is no goal, or what it compares with was
-    not measured.
+    """Whether all that the goal names holds for our side `own`; None when there is no goal, or what it compares with
+    was not measured.
 
     `values` are by side; `share` is how much of the row's limit it reached.
     """
