@@ -11,9 +11,10 @@ from tests.models import tiny
 from tests.models.harness import HandRunner, HandSequence
 from transformers import PreTrainedConfig
 
-from forebay.kernels import EndWeights, Kernels, LayerSettings, LayerWeights
+from forebay.kernels import EndWeights, Kernels, LayerSettings, LayerWeights, load_kernels
 from forebay.kernels.layer_table import NativeStack
 from forebay.models import Model, ModelSource, load_model
+from forebay.models.loader import Quantize
 
 CASES: dict[str, PreTrainedConfig] = {
     "mistral-window": tiny.mistral(sliding_window=21, head_dim=32),
@@ -57,6 +58,21 @@ def test_one_call_and_single_operations_give_the_same_bits(
     assert torch.equal(together, logits_of(model, dtype, whole=True)), "with embedding and head in the same call"
     assert torch.equal(together, logits_of(single, dtype, whole=True))
     assert torch.equal(together[0], together[2]), "nor does the size of the chunks matter"
+
+
+@pytest.mark.parametrize("quantize", ["int4", "int8"])
+def test_with_inputs_rounded_to_8_bits_too(quantize: Quantize, native: Kernels, tmp_path: Path) -> None:
+    """`native` skips where there is none."""
+    rounding = load_kernels("native", "int8")
+    source = ModelSource("qwen3", tiny.save(tiny.build(tiny.qwen3(tie_word_embeddings=True)), tmp_path), "hf")
+    model = load_model(source, rounding, torch.float32, quantize=quantize)
+    single = load_model(source, _OneByOne(rounding), torch.float32, quantize=quantize)  # type: ignore[arg-type]
+    together = logits_of(model, torch.bfloat16)
+    assert torch.equal(together, logits_of(single, torch.bfloat16))
+    assert torch.equal(together, logits_of(model, torch.bfloat16, whole=True))
+    assert not torch.equal(
+        together, logits_of(load_model(source, native, torch.float32, quantize=quantize), torch.bfloat16)
+    )
 
 
 def test_an_id_that_the_model_has_not_is_refused_in_the_one_call(native: Kernels, tmp_path: Path) -> None:
