@@ -165,7 +165,7 @@ def test_an_array_of_strings_is_as_its_list(tmp_path: Path) -> None:
     found = read_gguf(path).metadata["words"]
     assert len(found) == len(words)
     assert found == words == list(found)
-    assert found != words[:-1] + ["other"]
+    assert found != [*words[:-1], "other"]
     assert (found[0], found[-1], found[1234], found[5:7]) == (words[0], words[-1], words[1234], words[5:7])
     assert words[3] in found
     for outside in (2500, -2501):

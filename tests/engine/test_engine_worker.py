@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 
 import pytest
 
-from forebay.core.messages import FromWorker, Shutdown, ToWorker, TokenOutput, WorkerStats
+from forebay.core.messages import FromWorker, Shutdown, TokenOutput, ToWorker, WorkerStats
 from forebay.engine import worker
 
 
@@ -64,6 +65,6 @@ def test_memory_goes_back_once_after_work(
             yield works
 
     monkeypatch.setattr(worker, "trim_heap", lambda: trimmed.append(steps))
-    monkeypatch.setattr(worker.time, "monotonic", lambda: connection.now)
+    monkeypatch.setattr(time, "monotonic", lambda: connection.now)
     worker.serve(FakeEngine(counted()), connection)  # type: ignore[arg-type]
     assert trimmed == times

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import mmap
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
 from math import prod
@@ -220,7 +221,7 @@ def _read_value(cursor: _Cursor, kind: int, key: str, depth: int) -> Any:
     raise cursor.error(f"the metadata key {key!r} has a value of unknown type {kind}")
 
 
-def _read_array(cursor: _Cursor, key: str, depth: int) -> list[Any]:
+def _read_array(cursor: _Cursor, key: str, depth: int) -> Sequence[Any]:
     kind, count = cursor.number(_U32), cursor.number(_U64)
     scalar = _SCALARS.get(kind)
     cursor.expect_entries(count, scalar.size if scalar else 8, f"entries of {key!r}")

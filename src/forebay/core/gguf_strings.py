@@ -1,4 +1,4 @@
-"""The strings of an array in a GGUF file, which are made when they are asked for. Where they lie is `gguf.py`'s to find.
+"""The strings of an array in a GGUF file, made when they are asked for. Where they lie is for `gguf.py` to find.
 
 A vocabulary is an array of 50,000 strings and more. Most who read a file's header want none of them, and made at once
 they take some megabytes, which Python gives back in part only: what else was made meanwhile lies between.
