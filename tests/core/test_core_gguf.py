@@ -155,3 +155,28 @@ def test_damage_is_refused_or_stays_within_the_file(data: st.DataObject, good: P
         return
     for tensor in file.tensors.values():
         assert len(file.tensor_bytes(tensor.name)) == tensor.nbytes
+
+
+def test_an_array_of_strings_is_as_its_list(tmp_path: Path) -> None:
+    words = [f"wörd {i}" for i in range(2500)]
+    path = tmp_path / "words.gguf"
+    body = string(b"words") + struct.pack("<IIQ", 9, 8, len(words)) + b"".join(string(w.encode()) for w in words)
+    path.write_bytes(header(keys=1, rest=body))
+    found = read_gguf(path).metadata["words"]
+    assert len(found) == len(words)
+    assert found == words == list(found)
+    assert found != [*words[:-1], "other"]
+    assert (found[0], found[-1], found[1234], found[5:7]) == (words[0], words[-1], words[1234], words[5:7])
+    assert words[3] in found
+    for outside in (2500, -2501):
+        with pytest.raises(IndexError):
+            found[outside]
+
+
+def test_an_array_with_a_string_that_is_no_text_is_refused_at_once(tmp_path: Path) -> None:
+    words = [b"fine"] * 2400 + [b"\xff"]
+    path = tmp_path / "words.gguf"
+    body = string(b"words") + struct.pack("<IIQ", 9, 8, len(words)) + b"".join(map(string, words))
+    path.write_bytes(header(keys=1, rest=body))
+    with pytest.raises(UnsupportedModelError, match="not UTF-8"):
+        read_gguf(path)

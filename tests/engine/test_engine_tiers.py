@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 from typing import Any
 
@@ -164,3 +165,71 @@ def test_bytes_that_change_below_are_never_used(tiny_llama: Path, tmp_path: Path
         assert after.first["again"].cached_tokens == 0
         assert after.tiers.counters["corrupt_disk"] >= 1
         assert after.tiers.loads_short == 1
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_a_pool_in_the_devices_memory_and_one_of_its_own_give_the_same(
+    tiny_llama: Path, tmp_path: Path, own: bool
+) -> None:
+    """Preempted, brought back, gone on with, and read from disk into pages that the pool then has as well."""
+    ids, other = prompt("eight", 200), prompt("nine", 120)
+    cold, cold_other = expected(tiny_llama, ids), expected(tiny_llama, other)
+    folder: dict[str, Any] = {"cache_dir": str(tmp_path / "kv"), "cache_disk": 16 << 20, "cache_required": True}
+    where: dict[str, Any] = {"host_pool_path": str(tmp_path)} if own else {}
+    with bench(tiny_llama, **folder, **where) as warm:
+        assert warm.engine.moves is not None
+        assert warm.engine.moves.copies is own
+        warm.submit("batch", ids, priority=Priority.BACKGROUND_BATCH)
+        for at in (3, 9, 17, 33):
+            while len(warm.tokens["batch"]) < at:
+                warm.step()
+            warm.submit(f"c{at}", prompt(f"c{at}", 250), 4, priority=Priority.CRITICAL_INTERACTIVE)
+            warm.run(f"c{at}")
+        warm.run("batch")
+        assert warm.tokens["batch"] == cold
+        assert warm.tiers.restored >= 4
+        assert warm.ask("other", other) == cold_other
+        warm.settle(tails=20)
+        warm.engine.forget_device()
+        assert warm.ask("again", ids) == cold
+        assert warm.first["again"].cached_host > 0
+        assert not warm.engine.check(3).problems
+    with bench(tiny_llama, **folder, **where) as after:
+        assert after.ask("disk", other) == cold_other
+        assert after.first["disk"].cached_disk == 112
+        after.settle(tails=20)
+        after.engine.forget_device()
+        assert after.ask("host", other) == cold_other
+        assert after.first["host"].cached_host == 112
+        assert not after.engine.check(3).problems
+
+
+def test_random_traffic_over_little_memory_gives_the_answers_of_a_quiet_engine(tiny_llama: Path) -> None:
+    """Requests that share prefixes come, are preempted and aborted, with fewer pages on device and pool than they
+    want; every answer that ends is the one that it would get alone."""
+    chance = random.Random(5)
+    stems = [prompt(f"stem {i}", 80) for i in range(3)]
+    texts = [stem + prompt(f"end {i} {j}", 5 + 23 * j) for i, stem in enumerate(stems) for j in range(4)]
+    alone = {i: expected(tiny_llama, ids, max_tokens=30) for i, ids in enumerate(texts)}
+    ranks = [Priority.BACKGROUND_BATCH, Priority.NORMAL_INTERACTIVE, Priority.CRITICAL_INTERACTIVE]
+    with bench(tiny_llama, 24, 30, max_running=6) as busy:
+        asked: dict[str, int] = {}
+        gone: set[str] = set()
+        for i in range(90):
+            name, which = f"r{i}", chance.randrange(len(texts))
+            busy.submit(name, texts[which], 30, priority=chance.choice(ranks))
+            asked[name] = which
+            for _ in range(chance.randrange(12)):
+                busy.step()
+                assert not busy.engine.check(i).problems
+            waiting = sorted(asked.keys() - busy.ended - gone)
+            if waiting and chance.random() < 0.15:
+                gone.add(waiting[0])
+                busy.engine.abort(waiting[0])
+        busy.run(*(asked.keys() - gone), steps=20_000)
+        busy.settle()
+        for name in asked.keys() - gone:
+            assert busy.tokens[name] == alone[asked[name]], name
+        assert busy.engine.stats().preemptions > 0
+        assert busy.tiers.counters["loaded_host"] > 0
+        assert busy.tiers.counters["evicted_host_room"] > 0

@@ -35,14 +35,14 @@ class TierMetrics:
             registry=registry,
         )
         self._bytes = Gauge("forebay_kv_disk_bytes", "Bytes of disk that KV pages take.", names, registry=registry)
-        self._moving = Gauge("forebay_kv_pages_moving", "Device pages in a copy.", [*names, "way"], registry=registry)
+        self._moving = Gauge("forebay_kv_pages_moving", "Device pages being moved.", [*names, "way"], registry=registry)
         self._counters = {
             "preemptions": counter("forebay_preemptions", "Sequences put back.", "reason", "priority"),
             "recomputed": counter("forebay_recomputed_tokens", "Tokens computed again after a preemption.", "reason"),
             "tokens": counter("vllm:prompt_tokens_cached_by_source", "Cached prompt tokens.", "source"),
-            "pages": counter("forebay_kv_moved_pages", "KV pages copied between tiers.", "move"),
-            "bytes": counter("forebay_kv_moved_bytes", "Bytes copied between tiers.", "move"),
-            "seconds": counter("forebay_kv_move_seconds", "Time spent copying between tiers.", "move"),
+            "pages": counter("forebay_kv_moved_pages", "KV pages moved between tiers.", "move"),
+            "bytes": counter("forebay_kv_moved_bytes", "Bytes of these pages, copied or not.", "move"),
+            "seconds": counter("forebay_kv_move_seconds", "Time spent moving them.", "move"),
             "evictions": counter("forebay_kv_tier_evictions", "Pages given up below the device.", "reason"),
             "refused": counter("forebay_kv_refused_pages", "Pages not kept below the device.", "reason"),
             "missed": counter("forebay_kv_missed_pages", "Pages of new prompts that were in no tier.", "tier"),
@@ -52,7 +52,7 @@ class TierMetrics:
             "urgent": counter("forebay_kv_preemption_pages", "Pages of preempted sequences by fate.", "fate"),
         }
         self._preempt = Histogram(
-            "forebay_preempt_seconds", "Copying down what preemption needs.", names, buckets=_SECONDS, registry=registry
+            "forebay_preempt_seconds", "Saving what preemption needs.", names, buckets=_SECONDS, registry=registry
         )
         self._restore = Histogram(
             "forebay_restore_seconds", "A load from below, from asking.", names, buckets=_SECONDS, registry=registry

@@ -23,6 +23,7 @@ from forebay.core.request import GenerateRequest, Priority, SamplingParams
 from forebay.engine import WorkerOptions
 from forebay.engine.build import build_engine
 from forebay.engine.engine import Engine
+from forebay.engine.moves import PageMoves
 from forebay.fabric.extents import EXTENTS
 
 Report = Callable[[str, float], None]
@@ -40,7 +41,9 @@ def measure_preemption(options: WorkerOptions, lengths: Sequence[int], rounds: i
     """Time from the plan that preempts a decoding victim to the start of the critical prompt's prefill.
 
     `options` must allow one running sequence only, so that every critical request preempts. The victim's prompt has
-    `lengths` tokens, and up to 21 of its answer are there. Raises ForebayError or ValueError when that does not fit.
+    `lengths` tokens, and up to 21 of its answer are there. `copied_…` are the pages saved at once: copied to the host
+    pool if `host_copies`, else checked, and left where both refer to them. Raises ForebayError or ValueError when that
+    does not fit.
     """
     engine = build_engine(options, report)
     ids = _tokens(engine, max(lengths), 3)
@@ -49,7 +52,7 @@ def measure_preemption(options: WorkerOptions, lengths: Sequence[int], rounds: i
         for length in lengths:
             report(f"victim of {length} tokens", 0.0)
             by_length[length] = _preempt(engine, ids[:length], rounds, report)
-        page_bytes = _tiers(engine).page_bytes
+        page_bytes, copies = _tiers(engine).page_bytes, _moves(engine).copies
     finally:
         engine.close()
     seconds = [s for found in by_length.values() for s in found.seconds]
@@ -61,6 +64,7 @@ def measure_preemption(options: WorkerOptions, lengths: Sequence[int], rounds: i
         "copied_pages_p50": float(np.median(copied)),
         "page_bytes": page_bytes,
         "preemptions": len(seconds),
+        "host_copies": copies,
     }
 
 
@@ -89,17 +93,20 @@ def _preempt(engine: Engine, ids: list[int], rounds: int, report: Report) -> _Pr
 def measure_restore(options: WorkerOptions, tokens: int, rounds: int, report: Report) -> dict[str, Any]:
     """Speed of loading `tokens` cached tokens from the host pool, and from disk with the system's page cache dropped.
 
-    A load is timed from the step loop's asking to its end, with every page checked. Each round has the limit measured
-    beside it, and the shares are medians over the rounds, with their range. From the host pool the limit is a memcpy
-    of as many bytes on one thread, both sides touched before. A load from disk is the first one of an engine that has
-    just been made, so the device memory is touched for the first time in it; its limit is the fastest way to read the
-    same files into memory that is warm: buffered, direct, or four direct reads at a time (`raw_reads_gbps`).
+    A load is timed from the step loop's asking to its end, with every page checked. From a host pool that has its
+    memory in common with the device nothing is copied (`host_copies` is false): the rate is that of checking.
+
+    Each round has the limit measured beside it, and the shares are medians over the rounds, with their range. From the
+    host pool the limit is a memcpy of as many bytes on one thread, both sides touched before. A load from disk is the
+    first one of an engine that has just been made, so the device memory is touched for the first time in it; its limit
+    is the fastest way to read the same files into memory that is warm: buffered, direct, or four direct reads at a time
+    (`raw_reads_gbps`).
 
     `options` must name a cache directory. Raises ForebayError or ValueError when that does not fit the model.
     """
     host, disk = _Shares([], []), _Shares([], [])
     with _as_in_a_worker(options, report) as engine:
-        ids = _tokens(engine, tokens, 5)
+        ids, copies = _tokens(engine, tokens, 5), _moves(engine).copies
         report("computing", 0.0)
         computed = ask(engine, "computed", ids, 1)[0].ttft_s
         _settle(engine)
@@ -114,6 +121,7 @@ def measure_restore(options: WorkerOptions, tokens: int, rounds: int, report: Re
         with _as_in_a_worker(options, report) as engine:
             disk.rates.append(_restore(engine, f"disk-{i}", ids, report))
     return {
+        "host_copies": copies,
         "host": host.figures("of_memcpy", computed, size),
         "disk": disk.figures("of_raw_read", computed, size),
         "memcpy_gbps": round(statistics.median(host.limits), 2),
@@ -162,11 +170,10 @@ def _restore(engine: Engine, name: str, ids: list[int], report: Report) -> float
     """GB/s of one load of all pages of `ids`. Raises ValueError when not all of them came from below."""
     report(f"restoring, {name}", 0.0)
     engine.forget_device()
-    moves = engine.moves
     turn, _ = ask(engine, name, ids, 1)
-    if moves is None or turn.cached < len(ids) - 17:
+    if turn.cached < len(ids) - 17:
         raise ValueError(f"only {turn.cached} of {len(ids)} tokens were restored")
-    return turn.cached // 16 * _tiers(engine).page_bytes / moves.times.loads[-1] / 1e9
+    return turn.cached // 16 * _tiers(engine).page_bytes / _moves(engine).times.loads[-1] / 1e9
 
 
 def _settle(engine: Engine) -> None:
@@ -204,6 +211,12 @@ def _tiers(engine: Engine) -> TierStats:
     if tiers is None:
         raise ValueError("the engine has no host pool")
     return tiers
+
+
+def _moves(engine: Engine) -> PageMoves:
+    if engine.moves is None:
+        raise ValueError("the engine has no host pool")
+    return engine.moves
 
 
 def _percentiles(seconds: Sequence[float]) -> dict[str, float]:

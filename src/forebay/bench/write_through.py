@@ -1,4 +1,4 @@
-"""Measures what write-through costs decode: the same answers with pages copied down meanwhile, and without.
+"""Measures what write-through costs decode: the same answers with pages saved below meanwhile, and without.
 
 Two engines in this process decode the same sequences and take turns every 32 steps, so that what else the machine does
 meets both alike, and each stretch of one has a stretch of the other beside it, at the same length of context.

@@ -64,7 +64,8 @@ def preempt(
     rows = {"all": figures["preempt_ms"], **figures["by_victim_tokens"]}
     lines = ["Preempting a decoding sequence, by its tokens:"]
     lines += [f"  {length:>6}  p50 {took['p50']:>8} ms  p99 {took['p99']:>8} ms" for length, took in rows.items()]
-    lines.append(f"Copied at the 99th percentile: {console.binary_size(figures['copied_bytes_p99'])}.")
+    how = "copied" if figures["host_copies"] else "checked, not copied: the host pool has its memory in common"
+    lines.append(f"Saved at the 99th percentile: {console.binary_size(figures['copied_bytes_p99'])} ({how}).")
     return _say(figures, lines, as_json=options.json)
 
 
@@ -89,9 +90,10 @@ def restore(
         figures = _measured(lambda: measure_restore(base, tokens, rounds, report))
     host, disk = figures["host"], figures["disk"]
     times = "times as fast as computing"
+    how = "" if figures["host_copies"] else "checked, not copied, "
     lines = [
         f"Restoring {tokens:,} tokens ({console.binary_size(figures['bytes'])}):",
-        f"  host  {host['gbps']} GB/s, {host['of_memcpy']:.0%} of memcpy{_range(host['of_memcpy_range'])}, "
+        f"  host  {host['gbps']} GB/s, {how}{host['of_memcpy']:.0%} of memcpy{_range(host['of_memcpy_range'])}, "
         f"{host['times_recompute']} {times}",
         f"  disk  {disk['gbps']} GB/s, {disk['of_raw_read']:.0%} of reading{_range(disk['of_raw_read_range'])}, "
         f"{disk['times_recompute']} {times}",
@@ -107,7 +109,7 @@ def write_through(
     rounds: Positive = 9,
     options: MoveBenchOptions = _MOVE,
 ) -> int:
-    """Measure what copying finished pages down costs the speed of decode, host pool and disk together.
+    """Measure what saving finished pages costs the speed of decode, host pool and disk together.
 
     Parameters
     ----------
@@ -131,7 +133,7 @@ def write_through(
         f"{figures['decode_tokens_per_s_without']} without. It costs {figures['cost']:.1%}, median of "
         f"{figures['pairs']} pairs (from {low:.1%} to {high:.1%} with 95 % confidence; their middle half lies "
         f"{figures['spread']:.1%} apart).",
-        f"{figures['pages_written']} pages were copied to the host pool, {figures['pages_to_disk']} to disk.",
+        f"{figures['pages_written']} pages were saved to the host pool, {figures['pages_to_disk']} to disk.",
     ]
     return _say(figures, lines, as_json=options.json)
 

@@ -99,8 +99,9 @@ class CacheOptions:
         HostPool | None, Parameter(converter=_pool, accepts_keys=False, n_tokens=1, metavar="SIZE[,path=…|numa=…]")
     ] = None
     """Memory for pages that leave the device, such as 4GiB; 0 for none. It can come from a folder (hugetlbfs), a file
-    or a device (path=/dev/dax0.0), or from one NUMA node (numa=1). By default a quarter of the free memory, at most
-    8 GiB. Its pages end with the server, on persistent memory too; those on disk outlive it."""
+    or a device (path=/dev/dax0.0), or from one NUMA node (numa=1); else what the KV cache holds too takes memory once.
+    By default a quarter of the free memory, at most 8 GiB. Its pages end with the server, on persistent memory too;
+    those on disk outlive it."""
     cache_dir: Path | None = None
     """Folder in which pages outlive the server; by default kv in the user's cache folder, where no other server uses
     it."""

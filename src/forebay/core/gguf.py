@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import mmap
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
 from math import prod
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from forebay.core.errors import UnsupportedModelError
 from forebay.core.ggml_types import GGML_TYPES, GgmlType
+from forebay.core.gguf_strings import Strings
 
 if TYPE_CHECKING:
     import numpy as np
@@ -45,6 +47,8 @@ _SCALARS: Final[dict[int, struct.Struct]] = {
     11: struct.Struct("<q"),
     12: struct.Struct("<d"),
 }
+_AT_ONCE: Final = 1024
+"""Strings of an array that are checked at a time."""
 _U32: Final = _SCALARS[4]
 _U64: Final = _SCALARS[10]
 
@@ -62,7 +66,8 @@ class GgufTensor:
 
 
 class GgufFile:
-    """An opened GGUF file: its metadata and tensor table, and views of its bytes, which keep the mapping alive."""
+    """An opened GGUF file: its metadata (arrays as lists, of strings as `Strings`) and tensor table, and views of its
+    bytes, which keep the mapping alive."""
 
     def __init__(
         self, data: mmap.mmap, version: int, metadata: dict[str, Any], tensors: dict[str, GgufTensor], data_start: int
@@ -166,6 +171,13 @@ class _Cursor:
         self.position = position
         return found
 
+    def string_array(self, count: int) -> Strings:
+        """`count` such strings, checked, to be made when they are asked for."""
+        start = self.position
+        for done in range(0, count, _AT_ONCE):
+            self.strings(min(_AT_ONCE, count - done))
+        return Strings(self.data, start, count)
+
     def expect_entries(self, count: int, least_bytes: int, what: str) -> None:
         """Refuse a count that can't fit into what is left, before anything is made for it."""
         if count * least_bytes > self.end - self.position:
@@ -209,7 +221,7 @@ def _read_value(cursor: _Cursor, kind: int, key: str, depth: int) -> Any:
     raise cursor.error(f"the metadata key {key!r} has a value of unknown type {kind}")
 
 
-def _read_array(cursor: _Cursor, key: str, depth: int) -> list[Any]:
+def _read_array(cursor: _Cursor, key: str, depth: int) -> Sequence[Any]:
     kind, count = cursor.number(_U32), cursor.number(_U64)
     scalar = _SCALARS.get(kind)
     cursor.expect_entries(count, scalar.size if scalar else 8, f"entries of {key!r}")
@@ -217,7 +229,7 @@ def _read_array(cursor: _Cursor, key: str, depth: int) -> list[Any]:
         raw = cursor.data[cursor.take(count * scalar.size) : cursor.position]
         return list(chain.from_iterable(scalar.iter_unpack(raw)))
     if kind == _STRING:
-        return cursor.strings(count)
+        return cursor.string_array(count)
     return [_read_value(cursor, kind, key, depth + 1) for _ in range(count)]
 
 

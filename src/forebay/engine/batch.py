@@ -8,16 +8,21 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from forebay.engine.device_pages import Places
 from forebay.kernels import PAGE_TOKENS, StepBatch
 from forebay.scheduling import Row
 
 
-def build_batch(rows: Seq[Row]) -> tuple[Tensor, StepBatch]:
-    """Ids int32 [T] and the batch of `rows`, in their order. Every row's sequence holds pages for all of its tokens."""
-    return _ragged_batch(rows) if any(row.tokens != 1 for row in rows) else _decode_batch(rows)
+def build_batch(rows: Seq[Row], places: Places | None = None) -> tuple[Tensor, StepBatch]:
+    """Ids int32 [T] and the batch of `rows`, in their order. Every row's sequence holds pages for all of its tokens.
+
+    `places` says where pages lie that don't lie at their numbers.
+    """
+    ragged = any(row.tokens != 1 for row in rows)
+    return _ragged_batch(rows, places) if ragged else _decode_batch(rows, places)
 
 
-def _decode_batch(rows: Seq[Row]) -> tuple[Tensor, StepBatch]:
+def _decode_batch(rows: Seq[Row], places: Places | None) -> tuple[Tensor, StepBatch]:
     """One token a row: numbers are put together as a list and become one tensor. The caches are cold after a step, so
     each array operation saved is some microseconds of the next.
     """
@@ -26,19 +31,20 @@ def _decode_batch(rows: Seq[Row]) -> tuple[Tensor, StepBatch]:
     ids = [row.sequence.token_at(row.start) for row in rows]
     width = max(positions) // PAGE_TOKENS + 1
     table = [number for row in rows for number in _pages(row, width)]
-    slots = [
-        table[index * width + position // PAGE_TOKENS] * PAGE_TOKENS + position % PAGE_TOKENS
-        for index, position in enumerate(positions)
-    ]
+    last = [table[index * width + position // PAGE_TOKENS] for index, position in enumerate(positions)]
+    if places is not None:
+        last = [places.at[number] for number in last]
+    slots = [place * PAGE_TOKENS + position % PAGE_TOKENS for place, position in zip(last, positions, strict=True)]
     context = [position + 1 for position in positions]
     numbers = torch.tensor([*ids, *positions, *slots, *context, *range(count + 1), *table], dtype=torch.int32)
     parts = numbers.split_with_sizes([count, count, count, count, count + 1, count * width])
+    page_table = parts[5] if places is None else places.table.index_select(0, parts[5])
     return parts[0], StepBatch(
         positions=parts[1],
         slots=parts[2],
         context=parts[3],
         row_starts=parts[4],
-        page_table=parts[5].view(count, width),
+        page_table=page_table.view(count, width),
     )
 
 
@@ -52,13 +58,15 @@ def _pages(row: Row, width: int) -> list[int]:
     return numbers
 
 
-def _ragged_batch(rows: Seq[Row]) -> tuple[Tensor, StepBatch]:
+def _ragged_batch(rows: Seq[Row], places: Places | None) -> tuple[Tensor, StepBatch]:
     lengths = np.fromiter((row.tokens for row in rows), np.int32, len(rows))
     context = np.fromiter((row.start + row.tokens for row in rows), np.int32, len(rows))
     row_starts = np.zeros(len(rows) + 1, np.int32)
     np.cumsum(lengths, out=row_starts[1:])
     width = -(-int(context.max()) // PAGE_TOKENS)
     table = np.array([_pages(row, width) for row in rows], np.int32)
+    if places is not None:
+        table = places.table.numpy()[table]
     row_of = np.repeat(np.arange(len(rows), dtype=np.int32), lengths)
     first = (context - lengths)[row_of] - row_starts[:-1][row_of]
     positions = np.arange(row_starts[-1], dtype=np.int32) + first

@@ -20,7 +20,7 @@ from forebay.engine.options import Dtype, WorkerOptions
 from forebay.engine.paging import context_of, open_book
 from forebay.engine.runner import ModelRunner
 from forebay.engine.threads import in_force, plan_threads
-from forebay.engine.tiers import open_tiers
+from forebay.engine.tiers import host_memory, open_pages, open_tiers
 from forebay.engine.work import ModelCost, Work
 from forebay.kernels import Kernels, load_kernels
 from forebay.kernels.known_limits import known_limits
@@ -95,9 +95,11 @@ def _assemble(options: WorkerOptions, source: ModelSource, kernels: Kernels, mod
         kernels=kernels.name,
         threads=threads,
     )
-    runner = ModelRunner(model, kernels, layout, pages)
-    tiers = open_tiers(options, layout.page_bytes, available - pages * layout.page_bytes, kernels.copy_bytes)
-    moves = None if tiers is None else PageMoves(tiers, runner.address)
+    host = host_memory(options, layout.page_bytes, available - pages * layout.page_bytes)
+    device = open_pages(layout, pages, host, kernels.copy_pages)
+    runner = ModelRunner(model, kernels, layout, device)
+    tiers = open_tiers(options, layout.page_bytes, host, kernels.copy_bytes, device.common)
+    moves = None if tiers is None else PageMoves(tiers, device)
     scheduler = Scheduler(config, book, fingerprint, StepTimeModel(), moves)
     constraints = Constraints(lambda: load_grammars(source, info.vocab_size))
     cost = ModelCost.of(model.config, model.read_bytes, layout.dtype.itemsize)

@@ -1,6 +1,6 @@
 """Carries out the scheduler's page moves between the device and the tiers below it. It decides none of them.
 
-Urgent saves are copied in the call, since the step that follows may overwrite what they read; all else is left to the
+Urgent saves are done in the call, since the step that follows may overwrite what they read; all else is left to the
 tiers' threads, and what they have done is told to the scheduler between steps.
 """
 
@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from forebay.core.messages import TierStats
-from forebay.fabric import KvTiers, Saved
+from forebay.engine.device_pages import DevicePages
+from forebay.fabric import KvTiers, Loaded, Saved
 from forebay.fabric.metrics import as_numbers
 from forebay.kv.moves import Load, PagePlan, Save
 from forebay.kv.tiers import Lookup, PageRef
@@ -39,16 +40,17 @@ class MoveTimes:
 class PageMoves:
     """The tiers below one engine's device pages, as the scheduler asks for them (`kv.moves.Below`) and as they are."""
 
-    def __init__(self, tiers: KvTiers, address: int) -> None:
-        """`address` is where device page 0 lies; page i follows i pages later."""
+    def __init__(self, tiers: KvTiers, pages: DevicePages) -> None:
+        """`pages` are told where loads leave them; where they have memory in common, `tiers` were opened with it."""
         self.times = MoveTimes(deque(maxlen=_TIMES_KEPT), deque(maxlen=_TIMES_KEPT))
         self.urgent_failed = 0
         self._new_urgent: list[float] = []
         self._new_loads: list[float] = []
         self._tiers = tiers
-        self._address = address
+        self._pages = pages
         self._page_bytes = tiers.config.page_bytes
-        self._tickets: dict[int, int] = {}
+        self._saving = 0
+        self._loading: dict[int, Load] = {}
         self._refused: list[Saved] = []
         self._waiting: deque[Load] = deque()
         """Loads that the tiers had no place for; at most one for each running sequence."""
@@ -119,7 +121,9 @@ class PageMoves:
         if plan.urgent:
             self._save_now(plan.urgent)
         for save in plan.writes:
-            if not self._tiers.save(save.ref, self._at(save.number), save.number):
+            if self._tiers.save(save.ref, self._pages.address(save.number), save.number):
+                self._saving += 1
+            else:
                 self._refused.append(Saved(save.ref.id, save.number, kept=False))
         self._waiting += plan.loads
         self._begin_loads()
@@ -131,26 +135,32 @@ class PageMoves:
             self._end_save(save, scheduler)
         for done in self._tiers.poll():
             if isinstance(done, Saved):
+                self._saving -= 1
                 self._end_save(done, scheduler)
             else:
-                self.times.loads.append(done.seconds)
-                self._new_loads = [*self._new_loads[-_NEW_KEPT:], done.seconds]
-                scheduler.landed(self._tickets.pop(done.ticket), done.pages)
+                self._end_load(done, scheduler)
         self._begin_loads()
 
     def _begin_loads(self) -> None:
         """Ask for the loads that wait, as many as the tiers take; the others wait for one of those to end."""
         while self._waiting:
             load = self._waiting[0]
-            ticket = self._tiers.load(load.refs, [self._at(number) for number in load.numbers])
+            ticket = self._tiers.load(load.refs, self._pages.targets(load.numbers))
             if ticket is None:
                 return
-            self._tickets[ticket] = load.ticket
+            self._loading[ticket] = load
             self._waiting.popleft()
+
+    def _end_load(self, done: Loaded, scheduler: Scheduler) -> None:
+        load = self._loading.pop(done.ticket)
+        self._pages.landed(load.numbers, done.addresses)
+        self.times.loads.append(done.seconds)
+        self._new_loads = [*self._new_loads[-_NEW_KEPT:], done.seconds]
+        scheduler.landed(load.ticket, done.pages)
 
     def _end_save(self, done: Saved, scheduler: Scheduler) -> None:
         if not done.kept:
-            self._tiers.fulfil(done.page, self._at(done.tag))
+            self._tiers.fulfil(done.page, self._pages.address(done.tag))
         scheduler.written(done.page)
 
     def add_to(self, stats: TierStats) -> None:
@@ -169,7 +179,13 @@ class PageMoves:
 
     def check(self) -> list[str]:
         """Recount the tiers' book-keeping."""
-        return self._tiers.check()
+        moving = self._saving or self._loading
+        return self._tiers.check(None if moving else self._pages.frames())
+
+    @property
+    def copies(self) -> bool:
+        """Whether pages are copied between device and host pool; else both refer to where they lie."""
+        return self._tiers.copies
 
     def close(self, report: Callable[[float], None] = lambda _: None) -> None:
         """End the copies; `report` is told the share done of what is written to disk. Device memory may go only after
@@ -180,7 +196,7 @@ class PageMoves:
         """Each page for itself, so that a prefix is kept where not all of it finds room. The scheduler pins them."""
         began = time.perf_counter()
         for save in saves:
-            if not self._tiers.save_now(save.ref, self._at(save.number)):
+            if not self._tiers.save_now(save.ref, self._pages.address(save.number)):
                 self._note_loss()
         self.times.urgent.append(time.perf_counter() - began)
         self._new_urgent = [*self._new_urgent[-_NEW_KEPT:], self.times.urgent[-1]]
@@ -193,6 +209,3 @@ class PageMoves:
                 "forebay_recomputed_tokens_total counts)"
             )
         self.urgent_failed += 1
-
-    def _at(self, number: int) -> int:
-        return self._address + number * self._page_bytes

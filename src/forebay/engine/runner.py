@@ -11,7 +11,7 @@ from torch import Tensor
 
 from forebay.core.messages import TokenLogprobs
 from forebay.engine.batch import build_batch
-from forebay.engine.device_memory import allocate_pages
+from forebay.engine.device_pages import DevicePages
 from forebay.engine.logprobs import token_logprobs
 from forebay.kernels import Kernels, KvLayout
 from forebay.models import Model
@@ -32,28 +32,23 @@ class StepResult:
 
 
 class ModelRunner:
-    """Owns the page store."""
+    """Computes on a page store that page moves may change between its steps."""
 
-    def __init__(self, model: Model, kernels: Kernels, layout: KvLayout, pages: int) -> None:
+    def __init__(self, model: Model, kernels: Kernels, layout: KvLayout, pages: DevicePages) -> None:
         self._model = model
         self.kernels = kernels
         self._layout = layout
-        self._pages = allocate_pages(layout, pages)
-
-    @property
-    def address(self) -> int:
-        """Where page 0 lies; the pages follow one another without gaps."""
-        return self._pages.data_ptr()
+        self._pages = pages
 
     @torch.inference_mode()
     def run(self, plan: StepPlan) -> StepResult:
         """Copy the plan's pages, then compute all rows in one forward pass."""
-        if plan.copies:
-            self.kernels.copy_pages(self._pages, plan.copies)
-        ids, batch = build_batch(plan.rows)
+        self._pages.copy(plan.copies)
+        self._pages.own(plan.rows)
+        ids, batch = build_batch(plan.rows, self._pages.places)
         if all(row.tokens == 1 and row.samples for row in plan.rows):
-            return StepResult(self._model.decode(ids, batch, self._pages, self._layout), {})
-        return self._ragged(plan, self._model.forward(ids, batch, self._pages, self._layout))
+            return StepResult(self._model.decode(ids, batch, self._pages.store, self._layout), {})
+        return self._ragged(plan, self._model.forward(ids, batch, self._pages.store, self._layout))
 
     def _ragged(self, plan: StepPlan, hidden: Tensor) -> StepResult:
         """Logits where rows sample, and those of prompts that were asked for."""

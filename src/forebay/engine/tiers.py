@@ -9,8 +9,10 @@ from pathlib import Path
 
 from forebay.core.copying import CopyBytes
 from forebay.core.errors import ConfigError
+from forebay.engine.device_pages import CopyPages, DevicePages, FramedPages
 from forebay.engine.options import WorkerOptions
-from forebay.fabric import HostMemory, KvTiers, TierConfig
+from forebay.fabric import CommonMemory, HostMemory, KvTiers, TierConfig, slots_in
+from forebay.kernels import KvLayout
 
 log = logging.getLogger(__name__)
 
@@ -43,19 +45,40 @@ def disk_bytes(folder: Path, asked: int | None) -> int:
     return min(shutil.disk_usage(there).free // _DISK_SHARE, _DISK_CAP)
 
 
-def open_tiers(options: WorkerOptions, page_bytes: int, available: int, copy: CopyBytes) -> KvTiers | None:
-    """The tiers, or None where the options ask for none. `copy` copies pages to the device.
-
-    A cache directory that another server uses is left to it, with a line in the log. Raises ConfigError when memory
-    or folder can't be had.
-    """
+def host_memory(options: WorkerOptions, page_bytes: int, available: int) -> HostMemory | None:
+    """The host pool's memory, or None where the options ask for none. Raises ConfigError as `host_bytes` does."""
     size = host_bytes(options.host_pool, available, page_bytes)
     if not size or not options.prefix_cache:
         return None
     path = None if options.host_pool_path is None else Path(options.host_pool_path)
+    return HostMemory(size, path, options.host_pool_numa)
+
+
+def open_pages(layout: KvLayout, pages: int, host: HostMemory | None, copy: CopyPages) -> DevicePages:
+    """The page store, in memory that the host pool has in common where that may be anywhere in this process's.
+
+    The store is the processor's memory, so a copy between the two would only double what a page takes. A pool of which
+    was said where it is to lie, lies there.
+    """
+    if host is None or host.path is not None or host.numa is not None:
+        return DevicePages(layout, pages, copy)
+    return FramedPages(layout, pages, slots_in(host.size, layout.page_bytes), copy)
+
+
+def open_tiers(
+    options: WorkerOptions, page_bytes: int, host: HostMemory | None, copy: CopyBytes, common: CommonMemory | None
+) -> KvTiers | None:
+    """The tiers, or None without `host`. `copy` copies pages between host pool and device, unless they lie in memory in
+    `common`.
+
+    A cache directory that another server uses is left to it, with a line in the log. Raises ConfigError when memory
+    or folder can't be had.
+    """
+    if host is None:
+        return None
     plain = TierConfig(
         page_bytes,
-        HostMemory(size, path, options.host_pool_numa),
+        host,
         retention=options.retention_classes,
         host_quotas=options.host_quotas,
         disk_quotas=options.disk_quotas,
@@ -64,13 +87,13 @@ def open_tiers(options: WorkerOptions, page_bytes: int, available: int, copy: Co
         verify_at_rest=options.verify_kv,
     )
     if options.cache_dir is None or options.cache_disk == 0:
-        return KvTiers(plain, copy=copy)
+        return KvTiers(plain, copy=copy, common=common)
     folder = Path(options.cache_dir)
     try:
         placed = replace(plain, cache_dir=folder, cache_bytes=disk_bytes(folder, options.cache_disk))
-        return KvTiers(placed, copy=copy)
+        return KvTiers(placed, copy=copy, common=common)
     except ConfigError as error:
         if options.cache_required:
             raise
         log.warning("pages are not kept on disk: %s", error)
-    return KvTiers(plain, copy=copy)
+    return KvTiers(plain, copy=copy, common=common)

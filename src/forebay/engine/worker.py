@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import math
 import os
 import signal
 import sys
@@ -47,6 +48,8 @@ log = logging.getLogger(__name__)
 _STATS_EVERY_S = 0.25
 _IDLE_WAIT_MS = 1000
 _STALLED_WAIT_MS = 20
+_TRIM_AFTER_S = 1.0
+"""Without work for so long, what is free in the allocator goes back to the system."""
 
 
 class Connection:
@@ -89,8 +92,9 @@ class Connection:
 
 
 def serve(engine: Engine, connection: Connection) -> None:
-    """Step while there is work and answer messages until told to stop."""
-    next_stats, busy = 0.0, False
+    """Step while there is work and answer messages until told to stop. What steps have freed goes back to the system
+    once there was no work for a while."""
+    next_stats, busy, trim_at = 0.0, False, math.inf
     while True:
         for message in connection.receive(_wait_ms(engine)):
             if isinstance(message, Shutdown):
@@ -103,6 +107,11 @@ def serve(engine: Engine, connection: Connection) -> None:
         if now >= next_stats or (busy and not engine.has_work):
             connection.send(engine.stats())
             next_stats = now + _STATS_EVERY_S
+        if engine.has_work:
+            trim_at = now + _TRIM_AFTER_S
+        elif now >= trim_at:
+            trim_heap()
+            trim_at = math.inf
         busy = engine.has_work
 
 

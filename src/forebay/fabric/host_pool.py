@@ -1,4 +1,4 @@
-"""The host tier: pages in fixed slots of shared memory. It hands out leases; threads elsewhere copy.
+"""The host tier: pages in slots of one size. It hands out leases; threads elsewhere copy.
 
 The lock is held for book-keeping only (`PoolBook`), never while bytes move, so the step loop may call everything here.
 """
@@ -10,12 +10,15 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from pathlib import Path
 
+from forebay.fabric.common_memory import CommonMemory
+from forebay.fabric.errors import TierError
 from forebay.fabric.lease import Lease, Reservation
 from forebay.fabric.memory import HostMemory
 from forebay.fabric.metrics import Metrics, PoolGauges
 from forebay.fabric.pool_book import PoolBook
-from forebay.fabric.slots import SlotPage, Slots
+from forebay.fabric.slots import CommonSlots, OwnSlots, SlotPage, Slots
 from forebay.kv.quota import Quotas
 from forebay.kv.retention import RetentionPolicy
 from forebay.kv.tiers import PageRef, Where, readable
@@ -39,18 +42,27 @@ class HostPool:
         worth: Worth | None = None,
         retention: RetentionPolicy | None = None,
         quotas: Quotas | None = None,
+        common: CommonMemory | None = None,
     ) -> None:
-        """Raises ConfigError when the memory can't be had or does not hold a page."""
-        self._slots = Slots(memory, page_bytes)
+        """With `common`, pages stay in that memory, and of `memory` only the size counts. Raises ConfigError when the
+        memory can't be had or does not hold a page."""
+        self._slots: Slots = OwnSlots(memory, page_bytes) if common is None else CommonSlots(memory, common)
         self.page_bytes = page_bytes
+        self.common = common
         self.slots = self._slots.total
-        self.path = self._slots.path
-        """Where other processes of this user map the pool (`PoolReader`)."""
         self._metrics = metrics
         self._lock = threading.Lock()
         worth = worth or Worth(half_life_s=60.0)
         self._book = PoolBook(worth, retention or RetentionPolicy(), quotas or Quotas(), page_bytes)
         self._pages = self._book.pages
+
+    @property
+    def path(self) -> Path:
+        """Where other processes of this user map the pool (`PoolReader`). Raises TierError for memory in common with
+        the device, which none can map."""
+        if isinstance(self._slots, OwnSlots):
+            return self._slots.path
+        raise TierError("the host pool lies in this process's own memory")
 
     def where(self, page: bytes, tenant: str) -> Where:
         """HOST, LOADING or MISS; a page of another tenant is a miss."""
@@ -76,7 +88,8 @@ class HostPool:
             page = SlotPage(ref, slot, now)
             self._book.add(page)
             self._book.order.hold(ref.id)
-        return Reservation(ref, self._slots.memory(slot), partial(self._commit, page), partial(self._abandon, page))
+        put, commit = partial(self._slots.put, slot), partial(self._commit, page)
+        return Reservation(ref, self.page_bytes, put, commit, partial(self._abandon, page))
 
     def lease(self, page: bytes, tenant: str) -> Lease | None:
         """The right to read a page; None when this tenant has none of that id here."""
@@ -183,10 +196,11 @@ class HostPool:
         with self._lock:
             return [(found.ref.id, found.ref.tenant) for found in self._book.choose(lambda page: page.pending.done)]
 
-    def check(self) -> list[str]:
-        """Recount slots, holds and bytes; empty when all is well."""
+    def check(self, device: Iterable[int] | None = None) -> list[str]:
+        """Recount slots, holds and bytes; empty when all is well. With the frames of the device's pages, while nothing
+        moves, those of the memory in common as well."""
         with self._lock:
-            return self._slots.check([page.slot for page in self._pages.values()]) + self._book.problems()
+            return self._slots.check([page.slot for page in self._pages.values()], device) + self._book.problems()
 
     def close(self) -> None:
         """Give the memory back. Leases must have ended."""
@@ -216,8 +230,8 @@ class HostPool:
         self._book.order.hold(page.ref.id)
         pending = None if page.pending.done else page.pending
         end = partial(self._end_lease, page)
-        memory, address = self._slots.memory(page.slot), self._slots.address(page.slot)
-        return Lease(page.ref, memory, address, lambda: page.checksum, pending, end, partial(self._corrupt, page))
+        address, memory = partial(self._slots.address, page.slot), partial(self._slots.memory, page.slot)
+        return Lease(page.ref, address, memory, lambda: page.checksum, pending, end, partial(self._corrupt, page))
 
     def _end_lease(self, page: SlotPage) -> None:
         with self._lock:

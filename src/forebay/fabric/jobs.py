@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import MutableSequence, Sequence
 from dataclasses import dataclass, field
 
 from forebay.fabric.lease import Lease
@@ -25,7 +25,8 @@ class LoadJob:
 
     ticket: int
     refs: Sequence[PageRef]
-    addresses: Sequence[int]
+    addresses: MutableSequence[int]
+    """Where each page is to lie; once it is there, where it lies."""
     leases: list[Lease | None]
     """Those of the host pool, taken when the job was asked for; None where the page is (only) on disk."""
     asked: float
@@ -57,6 +58,9 @@ class Loaded:
     """How many of them came from disk."""
     seconds: float
     """From asking to the end."""
+    addresses: Sequence[int] = ()
+    """Where the device pages lie from now on: other places than asked for where memory is in common, also for pages
+    behind those that count."""
 
 
 Completion = Saved | Loaded

@@ -12,8 +12,8 @@ from types import TracebackType
 from typing import Self
 
 from forebay.core.copying import CopyBytes, plain_copy
-from forebay.fabric.checksum import address_of, memory_at, page_checksum
-from forebay.fabric.errors import CorruptPageError, LeaseError, TierError
+from forebay.fabric.checksum import memory_at, page_checksum
+from forebay.fabric.errors import CorruptPageError, LeaseError
 from forebay.fabric.extents import Place
 from forebay.kv.tiers import PageRef
 
@@ -77,25 +77,6 @@ class _Handle:
             self.release()
 
 
-class _Memory(_Handle):
-    """A page that lies in memory."""
-
-    def __init__(self, ref: PageRef, buffer: memoryview, end: Callable[[], None]) -> None:
-        super().__init__(ref, end)
-        self._bytes = buffer
-        self._view: memoryview | None = None
-
-    @property
-    def _buffer(self) -> memoryview:
-        self._require_open()
-        return self._bytes
-
-    def _close(self) -> None:
-        if self._view is not None:
-            self._view.release()
-        self._bytes.release()
-
-
 class DiskLease(_Handle):
     """The right to read one page from disk, which stays where it is meanwhile. `DiskStore.read` does the reading."""
 
@@ -131,23 +112,26 @@ class DiskLease(_Handle):
         return False
 
 
-class Lease(_Memory):
+class Lease(_Handle):
     """The right to read one page, which stays in its tier meanwhile."""
 
     def __init__(  # noqa: PLR0917  (made by tiers only)
         self,
         ref: PageRef,
-        buffer: memoryview,
-        address: int,
+        address: Callable[[], int],
+        memory: Callable[[], memoryview],
         checksum: Callable[[], bytes],
         pending: Pending | None,
         end: Callable[[], None],
         drop: Callable[[], None],
     ) -> None:
-        """`address` is where `buffer` begins; `checksum` is asked once no copy is pending; `drop` takes a damaged page
-        out of its tier."""
-        super().__init__(ref, buffer, end)
+        """`address`, `memory` (where the page lies) and `checksum` are asked once no copy is pending; `drop` takes a
+        damaged page out of its tier."""
+        super().__init__(ref, end)
         self._address = address
+        self._memory = memory
+        self._bytes: memoryview | None = None
+        self._view: memoryview | None = None
         self._checksum = checksum
         self._pending = pending
         self._drop = drop
@@ -159,8 +143,8 @@ class Lease(_Memory):
 
     @property
     def nbytes(self) -> int:
-        """Size of the page."""
-        return len(self._buffer)
+        """Size of the page. Raises LeaseError when it is not ready."""
+        return len(self._ready_buffer())
 
     @property
     def ready(self) -> bool:
@@ -177,7 +161,7 @@ class Lease(_Memory):
     def source(self) -> tuple[int, memoryview, bytes]:
         """Where the bytes lie, the bytes, unchecked, and their checksum, for `copy_pages`. Raises LeaseError when the
         page is not ready."""
-        return self._address, self._ready_buffer(), self._checksum()
+        return self._address(), self._ready_buffer(), self._checksum()
 
     def found_damaged(self) -> None:
         """The bytes do not match the checksum: drop the page from its tier."""
@@ -205,48 +189,59 @@ class Lease(_Memory):
         self._ready_buffer()
         return self._checksum()
 
+    @property
+    def _buffer(self) -> memoryview:
+        self._require_open()
+        self._bytes = self._bytes or self._memory()
+        return self._bytes
+
     def _ready_buffer(self) -> memoryview:
-        buffer = self._buffer
+        self._require_open()
         if not self.ready:
             raise LeaseError(f"page {self.ref.id.hex()[:16]} was read before its copy was done")
-        return buffer
+        return self._buffer
+
+    def _close(self) -> None:
+        for view in filter(None, (self._view, self._bytes)):
+            view.release()
 
 
-class Reservation(_Memory):
-    """The right to write one new page. Nobody can read it before `commit`; without one the room is given back."""
+class Reservation(_Handle):
+    """The right to put one new page into a tier. Nobody can read it before `commit`; without one the room is given
+    back."""
 
     def __init__(
         self,
         ref: PageRef,
-        buffer: memoryview,
+        size: int,
+        put: Callable[[int, CopyBytes], None],
         commit: Callable[[bytes], None],
         abandon: Callable[[], None],
     ) -> None:
-        super().__init__(ref, buffer, abandon)
+        """`put` has the `size` bytes of a page from an address on, in the tier's own memory or where they are."""
+        super().__init__(ref, abandon)
+        self._size = size
+        self._put = put
         self._commit = commit
         self._checksum: bytes | None = None
 
-    @property
-    def buffer(self) -> memoryview:
-        """The memory to fill, valid until the end."""
-        return self._buffer
-
     def fill(self, address: int, copy: CopyBytes = plain_copy) -> None:
-        """Copy the page from `address` of this process.
+        """Take the page from `address` of this process: by `copy`, where the tier has memory of its own.
 
-        Its checksum is made of what was copied, which is in the cache then, while `copy` may write past the caches.
+        Its checksum is made of what is there, which is in the cache then, while `copy` may write past the caches.
         """
-        buffer = self._buffer
-        copy(_address(buffer), address, len(buffer))
-        self._checksum = page_checksum(self._ref.id, memory_at(address, len(buffer)))
+        self._require_open()
+        self._put(address, copy)
+        self._checksum = page_checksum(self._ref.id, memory_at(address, self._size))
 
     def commit(self) -> bytes:
-        """The bytes are complete: let others read them. Returns their checksum."""
-        found = self._checksum or page_checksum(self._ref.id, self._buffer)
-        self._close()
+        """The bytes are complete: let others read them. Returns their checksum. Raises LeaseError before `fill`."""
+        self._require_open()
+        if self._checksum is None:
+            raise LeaseError(f"page {self._ref.id.hex()[:16]} is to be read, but was never filled")
         self._end = None
-        self._commit(found)
-        return found
+        self._commit(self._checksum)
+        return self._checksum
 
 
 def copy_pages(leases: Sequence[Lease], addresses: Sequence[int], copy: CopyBytes = plain_copy) -> int:
@@ -269,9 +264,3 @@ def copy_pages(leases: Sequence[Lease], addresses: Sequence[int], copy: CopyByte
             leases[done].found_damaged()
             return done
     return len(leases)
-
-
-def _address(buffer: memoryview) -> int:
-    if buffer.readonly:
-        raise TierError("the tier's memory is read only")
-    return address_of(buffer)

@@ -1,4 +1,4 @@
-"""Copies pages up: host pool → device, and disk → device. One call does one job, piece by piece, a few at a time."""
+"""Brings pages up: host pool → device, and disk → device. One call does one job, piece by piece, a few at a time."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from itertools import islice
 
 from forebay.core.copying import CopyBytes, plain_copy
 from forebay.fabric.checksum import memory_at
+from forebay.fabric.common_memory import share_pages
 from forebay.fabric.errors import TierError
 from forebay.fabric.host_pool import HostPool
 from forebay.fabric.jobs import Loaded, LoadJob
@@ -59,7 +60,8 @@ class Loader:
         copy: CopyBytes = plain_copy,
     ) -> None:
         """`threads` pieces of a job are under way at a time. A piece are pages of so many bytes (one page at least),
-        read from disk with one system call where they are neighbours. `copy` copies those of the host pool.
+        read from disk with one system call where they are neighbours. `copy` copies those of the host pool, unless
+        it has its memory in common with the device.
         """
         self._pool = pool
         self._disk = disk
@@ -96,7 +98,8 @@ class Loader:
                 lease.release()
         ended = time.monotonic()
         self._count(total, job.refs[: total.done], ended - began)
-        return Loaded(job.ticket, total.done, len(job.refs), len(total.host), total.disk, ended - job.asked)
+        seconds = ended - job.asked
+        return Loaded(job.ticket, total.done, len(job.refs), len(total.host), total.disk, seconds, job.addresses)
 
     def _pieces(self, job: LoadJob) -> Generator[_Piece, None, None]:
         """The parts of a job in order, the next ones being loaded meanwhile. When this ends, no thread is at it."""
@@ -139,12 +142,17 @@ class Loader:
         leases = self._host_leases(job, start, end)
         done = 0
         try:
-            done = copy_pages(leases, job.addresses[start : start + len(leases)], self._copy)
+            done = self._bring(leases, job, start)
             return done
         finally:
             for i, lease in enumerate(leases[: done + 1], start):
                 job.leases[i] = None
                 lease.release()
+
+    def _bring(self, leases: Sequence[Lease], job: LoadJob, start: int) -> int:
+        if self._pool.common is not None:
+            return share_pages(leases, job.addresses, start, self._pool.common)
+        return copy_pages(leases, job.addresses[start : start + len(leases)], self._copy)
 
     def _host_leases(self, job: LoadJob, start: int, end: int) -> list[Lease]:
         """Of the leading ones of these pages, with their bytes there; they are the job's."""

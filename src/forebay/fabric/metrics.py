@@ -13,7 +13,7 @@ class TierCounters:
     misses: int = 0
     """Pages of prompts that were in no tier."""
     saved: int = 0
-    """Copied from the device to the host pool."""
+    """Saved from the device to the host pool: copied, or only referred to where both lie in one memory."""
     saved_bytes: int = 0
     saved_s: float = 0.0
     save_skipped_queue: int = 0
@@ -21,7 +21,7 @@ class TierCounters:
     save_skipped_room: int = 0
     """Not written through because every slot was in use."""
     loaded_host: int = 0
-    """Copied from the host pool to the device: the hits of this tier."""
+    """Brought from the host pool to the device, in the same two ways: the hits of this tier."""
     loaded_host_tokens: int = 0
     loaded_host_bytes: int = 0
     loaded_host_s: float = 0.0

@@ -105,7 +105,7 @@ class Mover:
         """
         asked = time.monotonic()
         leases = take_leases(self._pool, refs)
-        job = LoadJob(self._next_ticket, refs, addresses, leases, asked)
+        job = LoadJob(self._next_ticket, refs, [*addresses], leases, asked)
         worker = self._disk_worker if None in leases else self._host_worker
         self._loads[job.ticket] = job
         if not worker.offer(job):
@@ -210,7 +210,7 @@ class Mover:
             self._closing.wait(max(0.0, self._pacer.delay(self._pool.page_bytes, began) - (time.monotonic() - began)))
 
     def _load(self, loader: Loader, job: LoadJob) -> None:
-        loaded = Loaded(job.ticket, 0, len(job.refs), 0, 0, 0.0)
+        loaded = Loaded(job.ticket, 0, len(job.refs), 0, 0, 0.0, job.addresses)
         try:
             loaded = loader.run(job)
         finally:

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Self
 
 from forebay.core.copying import CopyBytes, plain_copy
+from forebay.fabric.common_memory import CommonMemory
 from forebay.fabric.disk_store import DiskStore
 from forebay.fabric.host_pool import HostPool
 from forebay.fabric.jobs import Completion
@@ -36,10 +37,11 @@ class KvTiers:
         clock: Callable[[], float] = time.time,
         store: StorageTier | None = None,
         copy: CopyBytes = plain_copy,
+        common: CommonMemory | None = None,
     ) -> None:
         """Open the tiers. `clock` gives seconds since 1970; `store` is what lies below the host pool instead of the
-        disk, and is closed with the tiers; `copy` copies pages from the pool to the device. Raises ConfigError when
-        memory or folder can't be had.
+        disk, and is closed with the tiers; `copy` copies pages between the pool and the device, unless they have their
+        memory in `common`. Raises ConfigError when memory or folder can't be had.
         """
         self.config = config
         self.retention = RetentionPolicy(config.retention)
@@ -53,6 +55,7 @@ class KvTiers:
             worth=Worth(config.host_half_life_s),
             retention=self.retention,
             quotas=config.host_quotas,
+            common=common,
         )
         try:
             self._disk = store or self._open_disk(config)
@@ -102,8 +105,9 @@ class KvTiers:
     def save(self, ref: PageRef, address: int, tag: int) -> bool:
         """Write a full page through to the host pool, and to disk if its class says so, in the background.
 
-        The bytes at `address` must not change before `poll` gives the `Saved` with this `tag`. False, and no
-        completion, when too many pages wait: the page is not written through.
+        With memory in common the pool refers to where the page lies, and has no copy: once it does, the device may
+        change those bytes no more. The bytes at `address` must not change before `poll` gives the `Saved` with this
+        `tag`. False, and no completion, when too many pages wait: the page is not written through.
         """
         return self._mover.save(ref, address, tag)
 
@@ -121,7 +125,7 @@ class KvTiers:
         return False
 
     def save_now(self, ref: PageRef, address: int) -> bool:
-        """Copy a page to the host pool in this call (some 0.1 ms for 400 KB), unless it is below already. False when
+        """Save a page to the host pool in this call (0.1 ms or less for 400 KB), unless it is below already. False when
         there is no room for it: it was not promised any."""
         return self._mover.saver.save_now(ref, address) or self._place(ref) is not Where.MISS
 
@@ -132,7 +136,8 @@ class KvTiers:
     def load(self, refs: Sequence[PageRef], addresses: Sequence[int]) -> int | None:
         """Load leading pages of a prefix to device memory in the background; the ticket of the `Loaded` to come.
 
-        The memory belongs to the load until then. None when too many loads wait.
+        The memory belongs to the load until then; with memory in common, the frames must be the device's alone, and
+        `Loaded` says in which ones its pages are instead. None when too many loads wait.
         """
         return self._mover.load(refs, addresses)
 
@@ -233,9 +238,14 @@ class KvTiers:
         tenants = {name: (host.tenant_bytes.get(name, 0), on_disk.get(name, 0)) for name in names}
         return TierGauges(host, pages, held, self.config.cache_bytes, tenants)
 
-    def check(self) -> list[str]:
-        """Recount the book-keeping; empty when all is well."""
-        return self._pool.check()
+    @property
+    def copies(self) -> bool:
+        """Whether pages are copied between the device and the host pool; False where they lie in memory in common."""
+        return self._pool.common is None
+
+    def check(self, device: Iterable[int] | None = None) -> list[str]:
+        """Recount the book-keeping; empty when all is well. `device` as for `HostPool.check`."""
+        return self._pool.check(device)
 
     def close(self, report: Callable[[float], None] = lambda _: None) -> None:
         """End the threads, write what should be on disk (for 15 s at most), and give the memory back.

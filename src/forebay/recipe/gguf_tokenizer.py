@@ -43,7 +43,7 @@ def gguf_parts(metadata: Mapping[str, Any]) -> TokenizerParts:
 
     Raises UnsupportedModelError that names the kind of tokenizer or the key that is missing.
     """
-    tokens: list[str] = _need(metadata, "tokens")
+    tokens: list[str] = list(_need(metadata, "tokens"))
     kinds: Sequence[int] = metadata.get("tokenizer.ggml.token_type", [_Kind.NORMAL] * len(tokens))
     if len(kinds) != len(tokens):
         raise UnsupportedModelError(f"The GGUF file has {len(tokens)} tokens but {len(kinds)} token types.")
