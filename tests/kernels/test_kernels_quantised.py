@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from tests.kernels.kernel_cases import ints, random
 from torch import Tensor
 
-from forebay.kernels import QuantisedMatrix, below_each_other, quantise
+from forebay.kernels import QuantisedMatrix, quantise
 from forebay.kernels.native import NativeKernels
+from forebay.kernels.quantised import below_each_other
 from forebay.kernels.torch_backend import TorchKernels
 
 KINDS = ["int4-fp16", "int4-fp32", "int8"]

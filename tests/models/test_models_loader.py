@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -11,12 +12,13 @@ import torch
 from safetensors.torch import load_file, save_file
 from tests.models import gguf_files, tiny
 from tests.models.harness import HandRunner, greedy, matrices
-from torch import Tensor
+from torch import Tensor, nn
 
 from forebay.core.errors import ConfigError
-from forebay.kernels import Kernels, Weight
+from forebay.kernels import Kernels, StoredRows, Weight
 from forebay.kernels.torch_backend import TorchKernels
 from forebay.models import ModelSource, describe, load_model
+from forebay.models.loader import Quantize
 from forebay.models.memory import check_memory, estimate_bytes, weight_bytes
 
 
@@ -28,11 +30,17 @@ class CountingKernels(TorchKernels):
     """The torch backend, keeping the shape of each matrix that it packs, and with how many threads of torch's."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.packed: list[tuple[int, int]] = []
         self.threads: set[int] = set()
 
     def pack(self, weight: Tensor, dtype: torch.dtype) -> Weight:
-        packed = super().pack(weight, dtype)
+        return self._note(super().pack(weight, dtype))
+
+    def pack_stored(self, parts: Sequence[StoredRows], dtype: torch.dtype) -> Weight:
+        return self._note(super().pack_stored(parts, dtype))
+
+    def _note(self, packed: Weight) -> Weight:
         self.packed.append(packed.shape)
         self.threads.add(torch.get_num_threads())
         return packed
@@ -71,10 +79,10 @@ def test_leaves_torchs_threads_as_they_were(tmp_path: Path) -> None:
 
 def test_a_matrix_that_cant_be_read_ends_loading(tmp_path: Path) -> None:
     class Failing(CountingKernels):
-        def pack(self, weight: Tensor, dtype: torch.dtype) -> Weight:
+        def pack_stored(self, parts: Sequence[StoredRows], dtype: torch.dtype) -> Weight:
             if len(self.packed) == 3:
                 raise OSError("the disk is gone")
-            return super().pack(weight, dtype)
+            return super().pack_stored(parts, dtype)
 
     with pytest.raises(OSError, match="the disk is gone"):
         load_model(save(tmp_path), Failing(), torch.float32)
@@ -154,3 +162,40 @@ def test_memory_is_checked_before_it_is_taken(
     monkeypatch.setattr("psutil.virtual_memory", lambda: type("Memory", (), {"available": 1000}))
     with pytest.raises(ConfigError, match="available"):
         load_model(source, torch_kernels, torch.float32)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_backends_agree_on_what_16_bit_files_hold(
+    dtype: torch.dtype, tmp_path: Path, native: Kernels, torch_kernels: Kernels
+) -> None:
+    source = ModelSource("tiny", tiny.save(nn.Module.to(tiny.build(tiny.llama()), dtype), tmp_path), "hf")
+    models = [load_model(source, kernels, torch.float32) for kernels in (native, torch_kernels)]
+    logits = [greedy(HandRunner(model), tiny.PROMPT, 1, (64,))[0].logits[0] for model in models]
+    assert (logits[0] - logits[1]).abs().max() < 1e-4
+    assert models[0].fingerprint == models[1].fingerprint
+
+
+@pytest.mark.parametrize(
+    ("kind", "quantize", "dtype", "most"),
+    [
+        ("Q4_0", "auto", torch.bfloat16, 0),  # packed from the file
+        ("BF16", "auto", torch.bfloat16, 0),
+        ("Q4_0", "none", torch.bfloat16, 2),  # decoded first
+        ("Q8_0", "none", torch.float32, 4),
+        ("F16", "int4", torch.bfloat16, 3.5),  # as bf16, then apart
+    ],
+)
+def test_memory_for_packing_is_counted_where_it_is_needed(
+    kind: str,
+    quantize: Quantize,
+    dtype: torch.dtype,
+    most: float,
+    tmp_path: Path,
+    native: Kernels,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    gguf_files.write(tiny.build(tiny.llama()), tmp_path / "tiny.gguf", kind)
+    source, seen = ModelSource("tiny", tmp_path / "tiny.gguf", "gguf"), []
+    monkeypatch.setattr("forebay.models.loader.check_memory", lambda *_, packing: seen.append(packing))
+    load_model(source, native, dtype, quantize=quantize)
+    assert seen == [192 * 64 * most], "of gate and up, the largest matrix"

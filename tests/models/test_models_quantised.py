@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import gguf
@@ -12,12 +13,13 @@ from tests.models.harness import HandRunner, HandSequence, matrices
 from torch import Tensor
 
 from forebay.core.ggml_types import GGML_TYPES
-from forebay.kernels import Kernels, QuantisedMatrix, Weight, load_kernels
+from forebay.kernels import STORED_BITS, Kernels, QuantisedMatrix, StoredRows, Weight, load_kernels
+from forebay.kernels.stored import stored_bits
+from forebay.kernels.stored_blocks import quantised_matrix
 from forebay.kernels.torch_backend import TorchKernels
 from forebay.models import Model, ModelSource, load_model
 from forebay.models.dequant import dequantize_rows
 from forebay.models.loader import Quantize
-from forebay.models.quantised_blocks import STORED_BITS, unpack_rows
 
 WIDE = {"hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 2}
 TYPES = {kind.name: kind for kind in GGML_TYPES.values()}
@@ -37,6 +39,10 @@ class CountingKernels(TorchKernels):
 
     def pack_quantised(self, matrix: QuantisedMatrix, dtype: torch.dtype) -> Weight:
         return self._note(super().pack(matrix.dequantised(torch.float32), dtype), matrix.bits)
+
+    def pack_stored(self, parts: Sequence[StoredRows], dtype: torch.dtype) -> Weight:
+        packed = super().pack_stored(parts, dtype)
+        return packed if stored_bits(parts) else self._note(packed, None)  # quantised ones are noted above
 
     def _note(self, packed: Weight, bits: int | None) -> Weight:
         self._packed.append((packed, bits))
@@ -70,7 +76,7 @@ def test_blocks_taken_apart_hold_the_weights_that_dequantising_gives(kind: str) 
     raw = gguf_files.quantize(plain, kind)
     expected = torch.empty(plain.shape)
     dequantize_rows(raw, TYPES[kind], expected)
-    matrix = unpack_rows(raw, TYPES[kind])
+    matrix = quantised_matrix([StoredRows(TYPES[kind], raw)])
     assert torch.equal(matrix.dequantised(torch.float32), expected)
     assert matrix.scales.dtype is (torch.float32 if kind == "Q4_K" else torch.float16)
 

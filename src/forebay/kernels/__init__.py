@@ -13,11 +13,14 @@ from forebay.kernels.interface import (
     Weight,
 )
 from forebay.kernels.load import load_kernels
-from forebay.kernels.quantised import GROUP, QuantisedMatrix, below_each_other, quantise
+from forebay.kernels.quantised import GROUP, QuantisedMatrix, quantise
+from forebay.kernels.stored import PLAIN_KINDS, STORED_BITS, StoredRows
 
 __all__ = [
     "GROUP",
     "PAGE_TOKENS",
+    "PLAIN_KINDS",
+    "STORED_BITS",
     "Activations",
     "EndWeights",
     "Kernels",
@@ -27,8 +30,8 @@ __all__ = [
     "Pick",
     "QuantisedMatrix",
     "StepBatch",
+    "StoredRows",
     "Weight",
-    "below_each_other",
     "load_kernels",
     "quantise",
 ]

@@ -22,6 +22,7 @@ from torch import Tensor
 from forebay.core.copying import CopyBytes
 from forebay.kernels.draw import Pick
 from forebay.kernels.quantised import QuantisedMatrix
+from forebay.kernels.stored import StoredRows
 
 PAGE_TOKENS = 16
 
@@ -158,6 +159,11 @@ class Kernels(Protocol):
 
     def pack_quantised(self, matrix: QuantisedMatrix, dtype: torch.dtype) -> Weight:
         """Pack a quantised matrix; a backend that doesn't keep it quantised stores it as `dtype`."""
+
+    def pack_stored(self, parts: Sequence[StoredRows], dtype: torch.dtype) -> Weight:
+        """Pack a file's rows, the parts below each other: plain numbers as `dtype`, quantised ones as `pack_quantised`
+        does. All parts are of one K, and all plain or of as many bits. Threads may call this at the same time.
+        """
 
     def settle(self, weights: Sequence[Weight]) -> None:
         """Choose what is fastest on this machine for packed matrices, once all are there. The results stay the same."""

@@ -20,6 +20,18 @@ class Format(IntEnum):
     INT8_FP16 = 4
 
 
+class Stored(IntEnum):
+    """How a model file stores rows that `forebay_pack_stored` takes; ggml's numbers, as in `csrc/stored_blocks.h`."""
+
+    F32 = 0
+    F16 = 1
+    Q4_0 = 2
+    Q4_1 = 3
+    Q8_0 = 8
+    Q4_K = 12
+    BF16 = 30
+
+
 INT8_INPUTS = -1
 """In the place of a number of rows that are few, with quantised matrices: inputs are rounded to 8 bits."""
 
@@ -29,6 +41,7 @@ _SIGNATURES: dict[str, tuple[type | None, list[type]]] = {
     "forebay_pack": (None, [c_void_p] * 2 + [c_int64] * 2 + [c_int]),
     "forebay_quantised_bytes": (c_int64, [c_int64] * 2 + [c_int]),
     "forebay_pack_quantised": (None, [c_void_p] * 4 + [c_int64] * 2 + [c_int]),
+    "forebay_pack_stored": (c_int, [c_void_p, c_int, c_void_p, *[c_int64] * 3, c_int]),
     "forebay_embed": (c_int64, [c_void_p] * 3 + [c_int64] * 3 + [c_int]),
     "forebay_rms_norm": (None, [c_void_p] * 3 + [c_int64] * 2 + [c_float, c_int]),
     "forebay_silu_mul": (None, [c_void_p] * 2 + [c_int64] * 2 + [c_int]),

@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -31,29 +30,14 @@ from forebay.kernels.interface import (
     Weight,
 )
 from forebay.kernels.layer_table import NativeStack
-from forebay.kernels.library import INT8_INPUTS, Format, load_library
+from forebay.kernels.library import INT8_INPUTS, load_library
+from forebay.kernels.panels import PLAIN_FORMATS, NativeWeight, PanelPacker
 from forebay.kernels.quantised import QuantisedMatrix
+from forebay.kernels.stored import StoredRows
 
 _NO_WINDOW = 1 << 40
-_PLAIN = {torch.float32: Format.FP32, torch.bfloat16: Format.BF16}
 _TIMED_OUTPUTS = 4096
 """More outputs tell no more about what is faster, and a head has ten times as many."""
-_INT4 = {torch.float16: Format.INT4_FP16, torch.float32: Format.INT4_FP32}
-
-
-@dataclass(frozen=True, slots=True)
-class NativeWeight:
-    """A matrix [N, K] as panels [ceil(N / width), K, width], or, quantised, as bytes of such panels."""
-
-    panels: Tensor
-    shape: tuple[int, int]
-    address: int
-    """Of `panels`, kept because asking a tensor costs more than reading an attribute."""
-    format: Format
-
-    @property
-    def nbytes(self) -> int:
-        return self.panels.numel() * self.panels.itemsize
 
 
 class NativeKernels:
@@ -69,38 +53,19 @@ class NativeKernels:
         self.activations = activations
         self._library = load_library(library)
         self._threads = threads or torch.get_num_threads()
-        self._panel = self._library.forebay_panel()
+        self._packer = PanelPacker(self._library)
         self.copy_bytes: CopyBytes = self._library.forebay_copy_past_caches
         self._batch: PreparedBatch | None = None
         self._few: dict[MatrixKind, int] = {}
 
     def pack(self, weight: Tensor, dtype: torch.dtype) -> Weight:
-        if dtype not in _PLAIN:
-            raise ValueError(f"weights are stored as bfloat16 or float32, not {dtype}")
-        if weight.dim() != 2 or not weight.is_floating_point():
-            raise ValueError(f"a weight is a float matrix, not {weight.dtype} {tuple(weight.shape)}")
-        outputs, inputs = weight.shape
-        source = weight.detach().to(dtype).contiguous()
-        panels = torch.empty((-(-outputs // self._panel), inputs, self._panel), dtype=dtype)
-        self._library.forebay_pack(source.data_ptr(), panels.data_ptr(), outputs, inputs, _PLAIN[dtype])
-        return NativeWeight(panels, (outputs, inputs), panels.data_ptr(), _PLAIN[dtype])
+        return self._packer.pack(weight, dtype)
 
     def pack_quantised(self, matrix: QuantisedMatrix, dtype: torch.dtype) -> Weight:
-        outputs, inputs = matrix.values.shape
-        values, scales = matrix.values.contiguous(), matrix.scales.contiguous()
-        offsets = None if matrix.offsets is None else matrix.offsets.contiguous()
-        form = Format.INT8_FP16 if offsets is None else _INT4[scales.dtype]
-        panels = torch.empty(self._library.forebay_quantised_bytes(outputs, inputs, form), dtype=torch.uint8)
-        self._library.forebay_pack_quantised(
-            values.data_ptr(),
-            scales.data_ptr(),
-            None if offsets is None else offsets.data_ptr(),
-            panels.data_ptr(),
-            outputs,
-            inputs,
-            form,
-        )
-        return NativeWeight(panels, (outputs, inputs), panels.data_ptr(), form)
+        return self._packer.pack_quantised(matrix)
+
+    def pack_stored(self, parts: Sequence[StoredRows], dtype: torch.dtype) -> Weight:
+        return self._packer.pack_stored(parts, dtype)
 
     def settle(self, weights: Sequence[Weight]) -> None:
         """What number of rows is few, for each kind of quantised matrix: as kept for this machine, or measured now.
@@ -108,7 +73,7 @@ class NativeKernels:
         """
         if self.activations == "int8":
             return
-        kinds = {_kind(own): own for own in map(_own, weights) if own.format not in _PLAIN.values()}
+        kinds = {_kind(own): own for own in map(_own, weights) if own.format not in PLAIN_FORMATS.values()}
         timers = {kind: partial(self._seconds, weight) for kind, weight in kinds.items()}
         self._few |= known_crossovers(timers, self.name, self._threads)
 

@@ -27,6 +27,8 @@ from forebay.kernels.interface import (
     Weight,
 )
 from forebay.kernels.quantised import QuantisedMatrix, rounded_inputs
+from forebay.kernels.stored import StoredRows, stored_bits
+from forebay.kernels.stored_blocks import plain_matrix, quantised_matrix
 
 _BLOCK_VALUES = 1 << 20
 """Weights widened to fp32 at a time: 4 MiB stays in the cache, so a bf16 matrix is read from memory only once."""
@@ -61,13 +63,18 @@ class TorchKernels:
         self.activations = activations
 
     def pack(self, weight: Tensor, dtype: torch.dtype) -> Weight:
-        if dtype not in (torch.bfloat16, torch.float32):
-            raise ValueError(f"weights are stored as bfloat16 or float32, not {dtype}")
+        _check_held(dtype)
         return TorchWeight(weight.detach().to(dtype, copy=True).contiguous())
 
     def pack_quantised(self, matrix: QuantisedMatrix, dtype: torch.dtype) -> Weight:
         packed = _own(self.pack(matrix.dequantised(torch.float32), dtype))
         return replace(packed, rounds=self.activations == "int8")
+
+    def pack_stored(self, parts: Sequence[StoredRows], dtype: torch.dtype) -> Weight:
+        if stored_bits(parts) is None:
+            _check_held(dtype)
+            return TorchWeight(plain_matrix(parts, dtype))
+        return self.pack_quantised(quantised_matrix(parts), dtype)
 
     def settle(self, weights: Sequence[Weight]) -> None:
         """There is nothing to choose."""
@@ -152,6 +159,11 @@ class TorchKernels:
     def copy_pages(self, pages: Tensor, pairs: list[tuple[int, int]]) -> None:
         for source, destination in pairs:
             pages[destination].copy_(pages[source])
+
+
+def _check_held(dtype: torch.dtype) -> None:
+    if dtype not in (torch.bfloat16, torch.float32):
+        raise ValueError(f"weights are stored as bfloat16 or float32, not {dtype}")
 
 
 def _own(weight: Weight) -> TorchWeight:

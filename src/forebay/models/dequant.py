@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from forebay.core.ggml_types import GgmlType
+from forebay.kernels.stored_blocks import half_at, k_scales, nibbles
 
 _PIECE_VALUES: Final = 1 << 18
 """Values decoded at a time: 1 MiB of fp32."""
@@ -47,16 +48,6 @@ def _bf16(blocks: Tensor) -> Tensor:
     return blocks.view(torch.bfloat16).float()
 
 
-def half_at(blocks: Tensor, offset: int) -> Tensor:
-    """The f16 at a byte offset of each block, as fp32 [blocks, 1]."""
-    return blocks[:, offset : offset + 2].contiguous().view(torch.float16).float()
-
-
-def nibbles(packed: Tensor) -> Tensor:
-    """uint8 [..., n] → [..., 2, n]: low halves, then high halves."""
-    return torch.stack((packed & 15, packed >> 4), dim=-2)
-
-
 def _q8_0(blocks: Tensor) -> Tensor:
     return blocks[:, 2:].view(torch.int8) * half_at(blocks, 0)
 
@@ -68,18 +59,6 @@ def _q4_0(blocks: Tensor) -> Tensor:
 
 def _q4_1(blocks: Tensor) -> Tensor:
     return torch.addcmul(half_at(blocks, 2), nibbles(blocks[:, 4:]).flatten(1).float(), half_at(blocks, 0))
-
-
-def k_scales(blocks: Tensor) -> tuple[Tensor, Tensor]:
-    """Scale and offset of the eight sub-blocks of Q4_K and Q5_K, fp32 [blocks, 8, 1] each.
-
-    Twelve bytes hold eight 6-bit scales and eight 6-bit offsets: four of each in the low six bits of bytes 0 to 7, the
-    other four in the halves of bytes 8 to 11, completed by the top two bits of bytes 0 to 7.
-    """
-    low_scales, low_offsets, halves = blocks[:, 4:8], blocks[:, 8:12], blocks[:, 12:16]
-    scales = torch.cat((low_scales & 63, (halves & 15) | (low_scales >> 6 << 4)), dim=1)
-    offsets = torch.cat((low_offsets & 63, (halves >> 4) | (low_offsets >> 6 << 4)), dim=1)
-    return (scales * half_at(blocks, 0))[..., None], (offsets * half_at(blocks, 2))[..., None]
 
 
 def _q4_k(blocks: Tensor) -> Tensor:

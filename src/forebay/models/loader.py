@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from math import prod
 from typing import Literal
 
 import torch
 from torch import Tensor
 
 from forebay.core.gguf import read_gguf
-from forebay.kernels import GROUP, Kernels, LayerWeights, QuantisedMatrix, Weight, below_each_other, quantise
+from forebay.kernels import GROUP, PLAIN_KINDS, STORED_BITS, Kernels, LayerWeights, Weight, quantise
 from forebay.models.config import ModelConfig
 from forebay.models.fingerprint import fingerprint
 from forebay.models.memory import LOADERS, check_memory
@@ -26,8 +28,11 @@ Quantize = Literal["auto", "none", "int4", "int8"]
 _BITS = {"int4": 4, "int8": 8}
 _BYTES = {4: 0.75, 8: 1.0625}
 """Of a quantised weight in memory, at most: with fp32 scales and offsets at 4 bits, fp16 scales at 8."""
-_UNPACKED_BYTES = 1.5
-"""Of a quantised weight before it is packed, beside the plain one that it may come from."""
+_APART_BYTES = 1.5
+"""Of a quantised weight as values, scales and offsets, at most."""
+_FP32_BYTES = 4
+_FUSED = ((Part.Q, Part.K, Part.V), (Part.O,), (Part.GATE, Part.UP), (Part.DOWN,))
+"""The matrices of a layer."""
 
 
 def load_model(  # noqa: PLR0917  (all but three have defaults)
@@ -47,8 +52,9 @@ def load_model(  # noqa: PLR0917  (all but three have defaults)
     - "none": all matrices are held as `dtype`.
 
     `on_progress` is called with the share done, rising to 1.0. `config` stands in for what `describe(source)` says, to
-    serve a shorter context than the model's. Beyond the final size, memory holds two fused matrices at a time. Raises
-    UnsupportedModelError or ConfigError before memory is taken.
+    serve a shorter context than the model's. Matrices that are held as the file holds them are packed from the mapped
+    file; of others memory holds two at a time beyond the final size. Raises UnsupportedModelError or ConfigError before
+    memory is taken.
     """
     reader: WeightReader
     if source.kind == "gguf":
@@ -102,12 +108,29 @@ class _Builder:
 
     def check_memory(self) -> None:
         """Raises ConfigError when the model does not fit into what is free."""
-        plain = self._dtype.itemsize
-        matrices = {key: shape for key, shape in self._shapes.items() if len(shape) == 2}
-        bits = {key: self._bits(key[1], key[0]) if self._kernels.keeps_quantised else None for key in matrices}
-        total = sum(rows * columns * _BYTES.get(bits[key] or 0, plain) for key, (rows, columns) in matrices.items())
-        unpacked = plain + _UNPACKED_BYTES if any(bits.values()) else None
-        check_memory(self._config, total / self._config.matrix_parameters, unpacked=unpacked)
+        matrices = [(Part.EMBED,)] if self._config.tied_embeddings else [(Part.EMBED,), (Part.HEAD,)]
+        keys = [(None, *parts) for parts in matrices]
+        keys += [(layer, *parts) for layer in range(self._config.layers) for parts in _FUSED]
+        total = sum(self._size(*key) * self._held_bytes(*key) for key in keys)
+        packing = max(int(self._size(*key) * self._packing_bytes(*key)) for key in keys)
+        check_memory(self._config, total / self._config.matrix_parameters, packing=packing)
+
+    def _size(self, layer: int | None, *parts: Part) -> int:
+        """Weights of the parts."""
+        return sum(prod(self._shapes[part, layer]) for part in parts)
+
+    def _held_bytes(self, layer: int | None, *parts: Part) -> float:
+        """Of a weight, packed."""
+        bits = self._bits(layer, *parts) if self._kernels.keeps_quantised else None
+        return self._dtype.itemsize if bits is None else _BYTES[bits]
+
+    def _packing_bytes(self, layer: int | None, *parts: Part) -> float:
+        """Of a weight, beside the packed one until that is done."""
+        as_stored, kept = self._as_stored(layer, *parts), self._kernels.keeps_quantised
+        decoded = 0 if as_stored else self._dtype.itemsize
+        if self._bits(layer, *parts) is None or (as_stored and kept):
+            return decoded
+        return decoded + _APART_BYTES + (0 if kept else _FP32_BYTES)
 
     def build(self) -> ModelWeights:
         """Two threads read and pack, each with operations of its own thread only: those are short, gain little from
@@ -115,10 +138,10 @@ class _Builder:
         """
         with ThreadPoolExecutor(LOADERS, "loading", torch.set_num_threads, (1,)) as pool:
             embed = pool.submit(self._matrix, None, Part.EMBED)
-            layers = [pool.submit(self._layer, number) for number in range(self._config.layers)]
             head = embed if self._config.tied_embeddings else pool.submit(self._matrix, None, Part.HEAD)
+            layers = [pool.submit(self._layer, number) for number in range(self._config.layers)]
             try:
-                self._follow([embed, *layers, head])
+                self._follow([embed, head, *layers])
             except BaseException:
                 pool.shutdown(cancel_futures=True)
                 raise
@@ -150,14 +173,21 @@ class _Builder:
 
     def _matrix(self, layer: int | None, *parts: Part) -> Weight:
         bits = self._bits(layer, *parts)
+        self._quantised |= bits is not None
+        if self._as_stored(layer, *parts):
+            with ExitStack() as reading:
+                stored = [reading.enter_context(self._reader.stored(part, layer)) for part in parts]
+                return self._kernels.pack_stored(stored, self._dtype)
+        plain = self._fused(parts, layer, self._dtype)
         if bits is None:
-            return self._kernels.pack(self._fused(parts, layer, self._dtype), self._dtype)
-        self._quantised = True
-        if self._stored_bits(layer, *parts) == bits:
-            matrix = self._fused_quantised(parts, layer)
-        else:
-            matrix = quantise(self._fused(parts, layer, self._dtype), bits)
-        return self._kernels.pack_quantised(matrix, self._dtype)
+            return self._kernels.pack(plain, self._dtype)
+        return self._kernels.pack_quantised(quantise(plain, bits), self._dtype)
+
+    def _as_stored(self, layer: int | None, *parts: Part) -> bool:
+        """Whether the parts, fused, are packed from what the file holds; the others are decoded or quantised before."""
+        if self._bits(layer, *parts) is None:
+            return all(self._reader.stored_kind(part, layer).name in PLAIN_KINDS for part in parts)
+        return self._stored_bits(layer, *parts) is not None
 
     def _bits(self, layer: int | None, *parts: Part) -> int | None:
         """The bits at which the parts, fused, will be held; None: plain."""
@@ -170,12 +200,10 @@ class _Builder:
 
     def _stored_bits(self, layer: int | None, *parts: Part) -> int | None:
         """The bits at which the file holds all of the parts, where they may be kept so."""
-        bits = {self._reader.stored_bits(part, layer) for part in parts} if self._keeps_stored else {None}
+        if not self._keeps_stored:
+            return None
+        bits = {STORED_BITS.get(self._reader.stored_kind(part, layer).name) for part in parts}
         return bits.pop() if len(bits) == 1 else None
-
-    def _fused_quantised(self, parts: tuple[Part, ...], layer: int | None) -> QuantisedMatrix:
-        """The parts below each other, as the file holds them."""
-        return below_each_other([self._reader.read_quantised(part, layer) for part in parts])
 
     def _vector(self, layer: int, *parts: Part) -> Tensor | None:
         """None when the model has no such parts."""

@@ -17,22 +17,18 @@ def weight_bytes(config: ModelConfig, itemsize: float) -> int:
     return int(config.matrix_parameters * itemsize) + config.vector_parameters * _FP32_BYTES
 
 
-def estimate_bytes(config: ModelConfig, itemsize: float, unpacked: float | None = None) -> int:
-    """Most bytes in use while loading: the weights, the rotary table, and for each loader the largest matrix once more
-    to pack it, at `unpacked` bytes a weight (by default `itemsize`).
+def estimate_bytes(config: ModelConfig, itemsize: float, packing: int = 0) -> int:
+    """Most bytes in use while loading: the weights, the rotary table, and for each loader `packing` bytes, what the
+    matrix that needs most takes beside its packed form until that is done.
     """
     rope_table = 3 * config.max_model_len * config.head_dim * _FP32_BYTES // 2
-    rows = max(config.vocab_size, 2 * config.intermediate_size, config.qkv_size)
-    packing = LOADERS * rows * config.hidden_size * (unpacked or itemsize)
-    return weight_bytes(config, itemsize) + rope_table + int(packing)
+    return weight_bytes(config, itemsize) + rope_table + LOADERS * packing
 
 
-def check_memory(
-    config: ModelConfig, itemsize: float, available: int | None = None, unpacked: float | None = None
-) -> None:
+def check_memory(config: ModelConfig, itemsize: float, available: int | None = None, packing: int = 0) -> None:
     """Raises ConfigError with both numbers when the model does not fit into `available` bytes (None: what is free)."""
     free = psutil.virtual_memory().available if available is None else available
-    needed = estimate_bytes(config, itemsize, unpacked)
+    needed = estimate_bytes(config, itemsize, packing)
     if needed > free:
         raise ConfigError(
             f"The model needs {_readable(needed)} of memory for its weights, but {_readable(free)} is available. "

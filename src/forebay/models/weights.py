@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from typing import Protocol
 
 from torch import Tensor
 
-from forebay.kernels import QuantisedMatrix
+from forebay.core.ggml_types import GgmlType
+from forebay.kernels import StoredRows
 from forebay.models.tensors import Part
 
 
@@ -19,8 +21,10 @@ class WeightReader(Protocol):
     def read_into(self, part: Part, layer: int | None, out: Tensor) -> None:
         """Read a tensor into `out`, of its shape and any float dtype; rows are in the order that the kernels expect."""
 
-    def stored_bits(self, part: Part, layer: int | None) -> int | None:
-        """4 or 8 when `read_quantised` can give this tensor as it is stored, else None."""
+    def stored_kind(self, part: Part, layer: int | None) -> GgmlType:
+        """How the file stores a tensor."""
 
-    def read_quantised(self, part: Part, layer: int | None) -> QuantisedMatrix:
-        """A tensor that has `stored_bits`, with the very weights of the file; rows as for `read_into`."""
+    def stored(self, part: Part, layer: int | None) -> AbstractContextManager[StoredRows]:
+        """A matrix whose kind `StoredRows` takes, as the file holds it; rows as for `read_into`. Memory that reading it
+        takes is given back at the end.
+        """

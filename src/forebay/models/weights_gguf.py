@@ -1,17 +1,20 @@
-"""Reads tensors from a GGUF file, plain or still quantised, and undoes the row order of llama.cpp's rotary kernel."""
+"""Reads tensors from a GGUF file, decoded or as stored, and undoes the row order of llama.cpp's rotary kernel."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from forebay.core.ggml_types import GgmlType
 from forebay.core.gguf import GgufFile
-from forebay.kernels import QuantisedMatrix
+from forebay.kernels import StoredRows
 from forebay.models.config import ModelConfig
 from forebay.models.dequant import dequantize_rows
 from forebay.models.fingerprint import gguf_identity
-from forebay.models.quantised_blocks import STORED_BITS, unpack_rows
 from forebay.models.tensors import Part, gguf_name
 
 _ROTARY = {Part.Q, Part.K, Part.Q_BIAS, Part.K_BIAS}
@@ -32,30 +35,32 @@ class GgufWeights:
     def read_into(self, part: Part, layer: int | None, out: Tensor) -> None:
         """See `WeightReader`."""
         name = gguf_name(part, layer)
-        raw = self._rows(part, name)
+        raw, order = self._rows(part, name)
+        raw = raw if order is None else raw[order]
         dequantize_rows(raw, self._file.tensors[name].type, out.view(raw.shape[0], -1))
         self._file.release(name)
 
-    def stored_bits(self, part: Part, layer: int | None) -> int | None:
+    def stored_kind(self, part: Part, layer: int | None) -> GgmlType:
         """See `WeightReader`."""
-        return STORED_BITS.get(self._file.tensors[gguf_name(part, layer)].type.name)
+        return self._file.tensors[gguf_name(part, layer)].type
 
-    def read_quantised(self, part: Part, layer: int | None) -> QuantisedMatrix:
+    @contextmanager
+    def stored(self, part: Part, layer: int | None) -> Iterator[StoredRows]:
         """See `WeightReader`."""
         name = gguf_name(part, layer)
-        matrix = unpack_rows(self._rows(part, name), self._file.tensors[name].type)
-        self._file.release(name)
-        return matrix
+        blocks, order = self._rows(part, name)
+        try:
+            yield StoredRows(self._file.tensors[name].type, blocks, order)
+        finally:
+            self._file.release(name)
 
-    def _rows(self, part: Part, name: str) -> NDArray[np.uint8]:
-        """The tensor's bytes [rows, bytes a row], rows in the order that the kernels expect."""
+    def _rows(self, part: Part, name: str) -> tuple[NDArray[np.uint8], NDArray[np.intp] | None]:
+        """The tensor's bytes [rows, bytes a row], and the order in which the kernels expect rows, if it is another."""
         tensor = self._file.tensors[name]
         # A vector is a column of one-value rows, so that biases can be reordered as matrices are.
         rows = tensor.shape[0] if len(tensor.shape) == 2 or part in _ROTARY else 1
         raw = self._file.tensor_bytes(name).reshape(rows, -1)
-        if self._interleaved and part in _ROTARY:
-            raw = raw[_half_split_order(rows, self._head_dim)]
-        return raw
+        return raw, _half_split_order(rows, self._head_dim) if self._interleaved and part in _ROTARY else None
 
 
 def _half_split_order(rows: int, head_dim: int) -> NDArray[np.intp]:
