@@ -29,8 +29,8 @@ INLINE void for_panels(const Rows& from, const Work& work) {
     }
 }
 
-// Columns [column, end) of a block; those after them become 0. Returns other than 0 where fp16 would lose some of a scale or
-// offset of 4 bits; the scales of 8 bits are fp16 anyway.
+// Columns [column, end) of a block; those after them become 0. Returns other than 0 where fp16 would lose some of a scale
+// or offset of 4 bits; the scales of 8 bits are fp16 anyway.
 template <class K, class Q>
 INLINE uint32_t pack_block(const uint8_t* const* rows, int64_t offset, int group, char* block, int column, int end) {
     auto* numbers = (typename Q::Scale*)block;

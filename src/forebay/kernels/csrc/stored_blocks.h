@@ -28,8 +28,8 @@ INLINE float widen(half x) {
     return value;
 }
 
-// A scale, which is a multiple of fp16's least number, as fp16 or fp32; `lost` becomes other than 0 where fp16 would lose
-// anything.
+// A scale, which is a multiple of fp16's least number, as fp16 or fp32; `lost` becomes other than 0 where fp16 would
+// lose anything.
 INLINE void narrow(float x, half* out, uint32_t& lost) {
     uint32_t sign, bits;
     std::memcpy(&sign, &x, sizeof sign);
@@ -75,7 +75,7 @@ struct Column {
 };
 
 struct BlockQ4_0 {
-    static constexpr int bits = 4, bytes = 18, groups = 1;
+    static constexpr int bytes = 18, groups = 1;
     INLINE void read(const uint8_t* block, int, const Column& out) {
         float scale = widen(at<half>(block));
         *out.scale = scale;
@@ -85,7 +85,7 @@ struct BlockQ4_0 {
 };
 
 struct BlockQ4_1 {
-    static constexpr int bits = 4, bytes = 20, groups = 1;
+    static constexpr int bytes = 20, groups = 1;
     INLINE void read(const uint8_t* block, int, const Column& out) {
         *out.scale = widen(at<half>(block));
         *out.offset = widen(at<half>(block + 2));
@@ -94,7 +94,7 @@ struct BlockQ4_1 {
 };
 
 struct BlockQ8_0 {
-    static constexpr int bits = 8, bytes = 34, groups = 1;
+    static constexpr int bytes = 34, groups = 1;
     INLINE void read(const uint8_t* block, int, const Column& out) {
         *out.scale = widen(at<half>(block));
         std::memcpy(out.words, block + 2, GROUP);
@@ -105,7 +105,7 @@ struct BlockQ8_0 {
 // 11, of 4 to 7 in the halves of bytes 12 to 15 and the upper two bits of bytes 4 to 11. Groups 2n and 2n + 1 are the
 // low and high halves of 32 bytes.
 struct BlockQ4_K {
-    static constexpr int bits = 4, bytes = 144, groups = 8;
+    static constexpr int bytes = 144, groups = 8;
     INLINE void read(const uint8_t* block, int group, const Column& out) {
         const uint8_t *scales = block + 4 + group % 4, *offsets = scales + 4, *others = scales + 8;
         bool low = group < 4;
