@@ -1,5 +1,5 @@
-// From the rows of a model file, as it stores them, to panels: no copy in between, each block read once. What a format's
-// panels are is said in gemm.cpp and quantised_blocks.h.
+// From the rows of a model file, as it stores them, to panels: no copy in between, each block read once. What panels of
+// a format are is said in gemm.cpp and quantised_blocks.h.
 //
 // A call packs some rows below each other into some columns of the panels, on the caller's thread; calls for different
 // panels may run at the same time. Reads the given rows and nothing else.
@@ -29,8 +29,8 @@ INLINE void for_panels(const Rows& from, const Work& work) {
     }
 }
 
-// Columns [column, end) of a block; those after them become 0. Returns other than 0 where fp16 would lose some of a scale
-// or offset of 4 bits; the scales of 8 bits are fp16 anyway.
+// Columns [column, end) of a block; those after them become 0. Returns other than 0 where fp16 would lose some of a
+// scale or offset of 4 bits; the scales of 8 bits are fp16 anyway.
 template <class K, class Q>
 INLINE uint32_t pack_block(const uint8_t* const* rows, int64_t offset, int group, char* block, int column, int end) {
     auto* numbers = (typename Q::Scale*)block;
@@ -198,9 +198,9 @@ bool pack_4_bits(int stored, const Rows& from, char* out) {
 
 }  // namespace
 
-// Rows of the type `stored` into columns [first, first + count) of panels of `format`, which must suit it; columns after
-// them in their last panel become 0. Returns whether scales and offsets of 4 bits are exact as fp16. Where they are not,
-// but `format` has them so, the panels are of no use.
+// Rows of the type `stored` into columns [first, first + count) of panels of a `format` that suits it; columns after
+// them in their last panel become 0. Returns whether scales and offsets of 4 bits are exact as fp16. Where they are
+// not, but `format` has them so, the panels are of no use.
 extern "C" int forebay_pack_stored(
     const uint8_t* const* rows, int stored, void* panels, int64_t first, int64_t count, int64_t inputs, int format
 ) {
