@@ -138,3 +138,10 @@ def test_zeros_stay_zeros(rounding: NativeKernels) -> None:
     assert torch.equal(rounded_inputs(torch.zeros(2, 64)), torch.zeros(2, 64))
     packed = rounding.pack_quantised(quantised("int4-fp16", 24, 64), torch.float32)
     assert torch.equal(rounding.linear(torch.zeros(2, 64), packed), torch.zeros(2, 24))
+
+
+@pytest.mark.parametrize("size", [1e-45, 1e-41, 1e-37])
+def test_what_is_almost_nothing_becomes_nothing(rounding: NativeKernels, oracle: TorchKernels, size: float) -> None:
+    matrix, x = quantised("int4-fp16", 24, 64), torch.ones(3, 64) * size
+    for kernels in (rounding, oracle):
+        assert torch.equal(kernels.linear(x, kernels.pack_quantised(matrix, torch.float32)), torch.zeros(3, 24))

@@ -14,6 +14,8 @@ from torch import Tensor
 GROUP = 32
 """Consecutive inputs of an output that share a scale (and an offset)."""
 _PIECE_VALUES = 1 << 20
+_LEAST = 1e-36
+"""127 over it is still finite in fp32."""
 _SCALE_TYPES = (torch.float16, torch.float32)
 
 
@@ -105,12 +107,13 @@ def quantise(matrix: Tensor, bits: int) -> QuantisedMatrix:
 
 def rounded_inputs(x: Tensor) -> Tensor:
     """What is left of fp32 inputs [T, K] of a product when each group of 32 is rounded to 8 bits: integers from -127 to
-    127, halves to even, times a 127th of the largest magnitude. A group that is not finite becomes NaN.
+    127, halves to even, times a 127th of the largest magnitude. A group that is not finite becomes NaN, one without
+    anything above 1e-36 becomes 0.
     """
     grouped = _grouped(x)
     most = grouped.abs().amax(-1, keepdim=True)
     # A number over a tensor would be the rounded reciprocal times the number.
-    factors = torch.where(most > 0, torch.full_like(most, 127.0) / most, 0.0)
+    factors = torch.where(most > _LEAST, torch.full_like(most, 127.0) / most, 0.0)
     scales = torch.where(torch.isfinite(most), most / 127, torch.nan)
     return ((grouped * factors).round() * scales).flatten(1)
 
