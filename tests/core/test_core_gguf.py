@@ -168,9 +168,29 @@ def test_an_array_of_strings_is_as_its_list(tmp_path: Path) -> None:
     assert found != [*words[:-1], "other"]
     assert (found[0], found[-1], found[1234], found[5:7]) == (words[0], words[-1], words[1234], words[5:7])
     assert words[3] in found
+    assert (found.index(words[7]), found.index(words[7], 3, 8)) == (7, 7)
+    with pytest.raises(ValueError, match="not in list"):
+        found.index("other")
     for outside in (2500, -2501):
         with pytest.raises(IndexError):
             found[outside]
+
+
+def test_all_strings_are_passed_once_not_for_each_of_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = [f"{i}" for i in range(50)]
+    path = tmp_path / "words.gguf"
+    body = string(b"words") + struct.pack("<IIQ", 9, 8, len(words)) + b"".join(string(w.encode()) for w in words)
+    path.write_bytes(header(keys=1, rest=body))
+    found = read_gguf(path).metadata["words"]
+
+    def by_number(_self: object, index: int) -> str:
+        raise AssertionError(f"string {index} was asked for by its number")
+
+    monkeypatch.setattr(type(found), "__getitem__", by_number)
+    assert found.index("49") == 49
+    assert list(reversed(found)) == words[::-1]
+    assert "49" in found
+    assert found.count("7") == 1
 
 
 def test_an_array_with_a_string_that_is_no_text_is_refused_at_once(tmp_path: Path) -> None:

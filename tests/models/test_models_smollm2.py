@@ -31,8 +31,7 @@ def file() -> GgufFile:
 
 @pytest.fixture(scope="session")
 def vocabulary(file: GgufFile) -> list[str]:
-    tokens: list[str] = file.metadata["tokenizer.ggml.tokens"]
-    return tokens
+    return list(file.metadata["tokenizer.ggml.tokens"])
 
 
 @pytest.fixture(scope="session")

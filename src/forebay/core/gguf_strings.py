@@ -51,6 +51,13 @@ class Strings(Sequence[str]):
             raise IndexError(f"string {index} of {self._count}")
         return next(islice(self, at, None))
 
+    def __reversed__(self) -> Iterator[str]:
+        return reversed(list(self))
+
+    def index(self, value: str, *bounds: int) -> int:
+        """As that of a list: `Sequence` would ask for one string after the other by its number."""
+        return list(self).index(value, *bounds)
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, list | Strings) and len(other) == self._count and list(self) == list(other)
 
