@@ -78,8 +78,8 @@ class EngineOptions:
     quantize: Quantize = "auto"
     """auto keeps weights that a GGUF file holds at 4 or 8 bits as they are; int4 and int8 quantise the others too."""
     activations: Activations = "fp32"
-    """int8 rounds what quantised weights are multiplied with to 8 bits, as llama.cpp does: about twice as fast, answers
-    differ slightly. It says nothing of weights that are not quantised."""
+    """int8 rounds what quantised weights are multiplied with to 8 bits, as llama.cpp does: up to two thirds faster,
+    answers differ slightly. It says nothing of weights that are not quantised."""
     kv_dtype: Dtype | None = None
     """How the KV cache is kept; by default as the weights."""
     kv_memory: Size | None = None
