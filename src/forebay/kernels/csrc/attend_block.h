@@ -41,9 +41,11 @@ struct State {
     float* sum;
     float* values;  // [rows, padded], in the order of `load_pair`
 
-    static int64_t floats(int64_t rows, int64_t padded) { return rows * (padded + 2); }
+    // Whole vectors of rows, so that those after the last may be read.
+    static int64_t rounded(int64_t rows) { return (rows + W - 1) / W * W; }
+    static int64_t floats(int64_t rows, int64_t padded) { return rows * padded + 2 * rounded(rows); }
     State(float* memory, int64_t rows, int64_t padded)
-        : largest(memory + rows * padded), sum(largest + rows), values(memory) {}
+        : largest(memory + rows * padded), sum(largest + rounded(rows)), values(memory) {}
 };
 
 // The pages of a block in K and V, and the keys of the block that comes next. The pages of a layer lie far apart in
@@ -60,7 +62,13 @@ struct Pages {
 // FRESH: the block is not in the cache yet.
 template <bool FRESH, int MR, int NP, class T>
 INLINE void score_pages(const float* q, int64_t dim, const T* const* pages, const T* const* values, float* scores) {
-    vf sum[MR][NP][KEY_VECTORS] = {};
+    vf sum[MR][NP][KEY_VECTORS];
+#pragma GCC unroll 12
+    for (int m = 0; m < MR; m++)
+#pragma GCC unroll 4
+        for (int p = 0; p < NP; p++)
+#pragma GCC unroll 4
+            for (int v = 0; v < KEY_VECTORS; v++) sum[m][p][v] = vf{};
     for (int64_t d = 0; d < dim; d++)
         for (int p = 0; p < NP; p++) {
             vf key[KEY_VECTORS];
@@ -72,12 +80,15 @@ INLINE void score_pages(const float* q, int64_t dim, const T* const* pages, cons
                 key[0] = load_natural(at);
             else
                 for (int v = 0; v < KEY_VECTORS; v += 2) load_pair(at + v * W, key[v], key[v + 1]);
+#pragma GCC unroll 12
             for (int m = 0; m < MR; m++) {
                 vf x = splat(row[m * dim]);
                 for (int v = 0; v < KEY_VECTORS; v++) sum[m][p][v] += x * key[v];
             }
         }
+#pragma GCC unroll 12
     for (int m = 0; m < MR; m++)
+#pragma GCC unroll 4
         for (int p = 0; p < NP; p++) {
             float* at = scores + m * BLOCK + p * PAGE;
             if constexpr (KEY_VECTORS == 1)
@@ -104,20 +115,26 @@ void score(const float* q, int64_t dim, const Pages<T>& pages, int64_t count, fl
 
 // Turn one row's scores of keys [0, keys) into weights; only keys [low, high) are visible. Returns the largest score.
 ONCE float weigh(float* scores, int64_t keys, int64_t low, int64_t high, float* sum) {
-    int64_t width = (keys + PAGE - 1) / PAGE * PAGE;
+    constexpr int N = 4, STEP = N * W;
+    int64_t width = (keys + STEP - 1) / STEP * STEP;
     for (int64_t i = 0; i < std::min(low, width); i++) scores[i] = NOTHING;
     for (int64_t i = std::max<int64_t>(high, 0); i < width; i++) scores[i] = NOTHING;
     vf best = splat(NOTHING);
     for (int64_t i = 0; i < width; i += W) best = maximum(best, load(scores + i));
-    float largest = horizontal_max(best);
-    vf total = {};
-    for (int64_t i = 0; i < width; i += W) {
-        vf weight = exponential(load(scores + i) - largest);
-        store(scores + i, weight);
-        total += weight;
+    vf largest = spread_max(best), total = {};
+    for (int64_t i = 0; i < width; i += STEP) {
+        vf weight[N];
+#pragma GCC unroll 4
+        for (int v = 0; v < N; v++) weight[v] = load(scores + i + v * W) - largest;
+        power_of_two(weight);
+#pragma GCC unroll 4
+        for (int v = 0; v < N; v++) {
+            store(scores + i + v * W, weight[v]);
+            total += weight[v];
+        }
     }
     *sum = horizontal_sum(total);
-    return largest;
+    return largest[0];
 }
 
 // out = weights [MR, keys] · V, NP panels of 2W dimensions from `panel` on. `next` (or null): pages whose keys are
@@ -133,7 +150,12 @@ INLINE void gather_panels(
         const T* ahead = next ? next[p] + panel * PANEL * PAGE : nullptr;
         for (int64_t at = 0; ahead && at < NP * PANEL * PAGE; at += LINE) __builtin_prefetch(ahead + at);
         const T* values = pages[p] + panel * PANEL;
-        multiply<false>(tile, weights + p * PAGE, BLOCK, values, PANEL, dim, std::min<int64_t>(PAGE, keys - p * PAGE));
+        const float* row = weights + p * PAGE;
+        int64_t left = keys - p * PAGE;
+        if (left >= PAGE)
+            multiply<false>(tile, row, BLOCK, values, PANEL, dim, PAGE);  // a constant number of them is faster
+        else
+            multiply<false>(tile, row, BLOCK, values, PANEL, dim, left);
     }
     for (int m = 0; m < MR; m++)
         for (int p = 0; p < NP; p++) {

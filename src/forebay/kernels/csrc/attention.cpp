@@ -11,20 +11,29 @@
 namespace {
 
 constexpr int TILE_ROWS = 96;  // about this many query rows (tokens x heads of a group) share a pass over the KV
+constexpr float LOG2_E = 1.44269504f;
 constexpr int64_t SERIAL_WORK = 1 << 19;  // multiply-adds, some 20 us, below which starting threads costs too much
 
 // Add a block's state to what the blocks before it gave.
 ONCE void merge(const State& all, const State& block, int64_t rows, int64_t padded) {
+    float before[W], now[W];  // what W rows' sums count, set once for all of them
     for (int64_t row = 0; row < rows; row++) {
+        int64_t lane = row % W;
+        if (lane == 0) {
+            vf old = load(all.largest + row), added = load(block.largest + row), largest = maximum(old, added);
+            vf weights[] = {old - largest, added - largest};
+            power_of_two(weights);
+            store(before, weights[0]);
+            store(now, weights[1]);
+        }
         if (block.largest[row] == NOTHING) continue;
-        float largest = std::max(all.largest[row], block.largest[row]);
-        vf before = exponential(splat(all.largest[row] - largest));
-        vf now = exponential(splat(block.largest[row] - largest));
-        all.largest[row] = largest;
-        all.sum[row] = all.sum[row] * before[0] + block.sum[row] * now[0];
+        all.largest[row] = std::max(all.largest[row], block.largest[row]);
+        all.sum[row] = all.sum[row] * before[lane] + block.sum[row] * now[lane];
+        vf kept = splat(before[lane]), taken = splat(now[lane]);
         float* values = all.values + row * padded;
         const float* added = block.values + row * padded;
-        for (int64_t d = 0; d < padded; d += W) store(values + d, load(values + d) * before + load(added + d) * now);
+        for (int64_t d = 0; d < padded; d += W)
+            store(values + d, multiply_add(load(values + d) * kept, load(added + d), taken));
     }
 }
 
@@ -34,14 +43,15 @@ void clear(const State& state, int64_t rows, int64_t padded) {
     std::fill_n(state.values, rows * padded, 0.0f);
 }
 
-// The unit's query rows, scaled, [groups, rows, dim].
+// The unit's query rows, [groups, rows, dim], scaled for weights that are powers of two.
 template <class T>
 void collect_queries(const Attention<T>& job, const Unit& unit, float* q) {
     int64_t heads = job.heads_of_group(), dim = job.dim, stride = (job.query_heads + 2 * job.kv_heads) * dim;
+    float scale = job.scale * LOG2_E;
     for (int64_t group = unit.group; group < unit.group_end; group++)
         for (int64_t t = 0; t < unit.tokens; t++, q += heads * dim) {
             const float* from = job.qkv + (unit.token + t) * stride + group * heads * dim;
-            for (int64_t i = 0; i < heads * dim; i++) q[i] = from[i] * job.scale;
+            for (int64_t i = 0; i < heads * dim; i++) q[i] = from[i] * scale;
         }
 }
 
@@ -51,12 +61,17 @@ void write_out(const Attention<T>& job, const Unit& unit, int64_t group, const S
     for (int64_t row = 0; row < unit.tokens * heads; row++) {
         int64_t token = unit.token + row / heads, head = group * heads + row % heads;
         float* out = job.out + (token * job.query_heads + head) * dim;
+        vf share = splat(1.0f / state.sum[row]);
         for (int64_t d = 0; d < padded; d += PANEL) {
             const float* at = state.values + row * padded + d;
-            vf first = load(at) / state.sum[row], second = load(at + W) / state.sum[row];
+            vf first = load(at) * share, second = load(at + W) * share;
+            if (d + PANEL <= dim) {
+                store_pair<T>(out + d, first, second);
+                continue;
+            }
             float natural[PANEL];
             store_pair<T>(natural, first, second);
-            std::memcpy(out + d, natural, std::min<int64_t>(PANEL, dim - d) * 4);
+            std::memcpy(out + d, natural, (dim - d) * 4);
         }
     }
 }

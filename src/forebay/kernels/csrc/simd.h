@@ -139,19 +139,37 @@ INLINE void narrow(float x, bf16* out) {
     out->bits = x != x ? 0x7fc0 : (uint16_t)rounded;
 }
 
-INLINE float horizontal_sum(vf v) {
-    for (int half = W / 2; half > 0; half /= 2)
-        for (int i = 0; i < half; i++) v[i] += v[i + half];
-    return v[0];
-}
-
-INLINE float horizontal_max(vf v) {
-    float best = v[0];
-    for (int i = 1; i < W; i++) best = v[i] > best ? v[i] : best;
-    return best;
-}
-
 INLINE vf maximum(vf a, vf b) { return a > b ? a : b; }
+
+// Each lane takes the one `distance` away, a power of two below W. The order is a table: built in a register, it costs
+// more than the shuffle.
+struct Exchanges {
+    alignas(64) int32_t from[4][W] = {};
+    constexpr Exchanges() {
+        for (int step = 0; step < 4; step++)
+            for (int i = 0; i < W; i++) from[step][i] = i ^ (1 << step);
+    }
+};
+
+// All lanes combined, in every lane: halves first, neighbours last.
+template <class Combine>
+INLINE vf across(vf v, Combine combine) {
+    static constexpr Exchanges exchanges;
+#pragma GCC unroll 4
+    for (int step = W == 16 ? 3 : W == 8 ? 2 : 1; step >= 0; step--) {
+        vi from;
+        std::memcpy(&from, exchanges.from[step], sizeof from);
+        v = combine(v, __builtin_shuffle(v, from));
+    }
+    return v;
+}
+
+INLINE float horizontal_sum(vf v) { return across(v, [](vf a, vf b) { return a + b; })[0]; }
+
+// The largest in every lane.
+INLINE vf spread_max(vf v) { return across(v, maximum); }
+
+INLINE float horizontal_max(vf v) { return spread_max(v)[0]; }
 
 // e^x to about 1e-7 relative; exactly 1 at 0 and exactly 0 below -87 (so a masked score weighs nothing).
 INLINE vf exponential(vf x) {
@@ -172,4 +190,29 @@ INLINE vf exponential(vf x) {
     vi exponent = ((vi)shifted - (vi)magic) << 23;
     vf result = (vf)((vi)p + exponent);
     return vanishes ? vf{} : result;
+}
+
+// 2^x for x <= 0, to about 1e-7 relative; exactly 1 at 0 and exactly 0 below -126 (so a masked score weighs nothing).
+// Several vectors at a time: one after the other, they wait for each other's chains of multiply-adds, of which
+// processors look too few ahead.
+template <int N>
+INLINE void power_of_two(vf (&x)[N]) {
+    const vf low = splat(-126.0f), magic = splat(12582912.0f);  // 1.5 * 2^23: rounds to an integer
+    constexpr float terms[] = {1.339887440266574e-3f, 9.618437357674640e-3f, 5.550332471162809e-2f,
+                               2.402264791363012e-1f, 6.931472028550421e-1f, 1.0f};
+    vf r[N], p[N];
+    vi exponent[N];
+#pragma GCC unroll 4
+    for (int i = 0; i < N; i++) {
+        vf t = maximum(low, x[i]), shifted = t + magic;
+        r[i] = t - (shifted - magic);
+        exponent[i] = ((vi)shifted - (vi)magic) << 23;
+        p[i] = splat(1.535336188319500e-4f);
+    }
+#pragma GCC unroll 6
+    for (float term : terms)
+#pragma GCC unroll 4
+        for (int i = 0; i < N; i++) p[i] = multiply_add(splat(term), p[i], r[i]);
+#pragma GCC unroll 4
+    for (int i = 0; i < N; i++) x[i] = x[i] < low ? vf{} : (vf)((vi)p[i] + exponent[i]);
 }
