@@ -116,7 +116,8 @@ class Scripted:
         turn.values |= {row.name: self._rate * self._turns for row in rows if row.name not in failing}
         turn.seconds |= dict.fromkeys(turn.values, 1.0)
         turn.failures |= failing
-        turn.extras = {"gemm_gflops": 100.0, "read_gbps": 10.0, "layer_flops": 1e8, "head_flops": 1e7}
+        turn.extras = {"gemm_gflops": 100.0, "float_gflops": 25.0, "read_gbps": 10.0}
+        turn.extras |= {"layer_flops": 1e8, "head_flops": 1e7}
         turn.extras |= {"attention_flops": 0.0, "read_bytes": 1e8, "weight_bytes": 1e8, "kv_token_bytes": 1e4}
         turn.extras["parameters"] = 1e8
 

@@ -74,6 +74,6 @@ def test_the_server_holds_what_the_load_needs(tiny_llama: Path) -> None:
         "--kv-memory": str(340 * 256),
         "--threads": "3",
         "--quantize": "auto",
-        "--activations": "fp32",
+        "--activations": "int8",
     }
     assert [row["name"] for row in work(choose_rows("prefill"))] == ["prefill-512", "prefill-2048"]

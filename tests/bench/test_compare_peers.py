@@ -212,7 +212,8 @@ def test_turns_are_taken_in_order_and_a_failed_row_is_left_out() -> None:
     figures = report(comparison)
     first = figures["rows"]["prefill-512"]
     assert (first["ours"], first["llama.cpp"], first["ratio_to_best"], first["limit"]) == (200.0, 20.0, 10.0, 1000.0)
-    assert (first["of_limit"], first["goal_met"], first["left_out"]) == (0.2, False, {"vllm": "not named"})
+    assert (first["of_limit"], first["of_float_limit"], first["goal_met"]) == (0.2, 0.8, True)
+    assert first["left_out"] == {"vllm": "not named"}
     assert (first["min"], first["max"]) == ({"ours": 100, "llama.cpp": 10}, {"ours": 300, "llama.cpp": 30})
     assert first["turns"] == {"ours": 3, "llama.cpp": 3}
     assert "vllm" not in first
@@ -230,11 +231,11 @@ def test_turns_are_taken_in_order_and_a_failed_row_is_left_out() -> None:
 def test_both_of_our_ways_to_multiply_stand_beside_the_peers() -> None:
     rows = choose_rows("decode-8")
     comparison, own = prepare({}, rows, replace(SETUP, model="smollm2", activations="both"))
-    assert [side.name for side in own] == ["ours", "ours-int8"]
-    assert "--activations fp32" in comparison.described["ours"]["server"]
-    assert "--activations int8" in comparison.described["ours-int8"]["server"]
+    assert [side.name for side in own] == ["ours", "ours-fp32"]
+    assert "--activations int8" in comparison.described["ours"]["server"]
+    assert "--activations fp32" in comparison.described["ours-fp32"]["server"]
     log: list[str] = []
-    speeds = {"ours": 150.0, "ours-int8": 400.0, "llama.cpp": 100.0, "vllm": 80.0}
+    speeds = {"ours": 400.0, "ours-fp32": 150.0, "llama.cpp": 100.0, "vllm": 80.0}
     sides = [peers.Scripted(name, speed, log) for name, speed in speeds.items()]
     comparison.turns = {name: [] for name in speeds}
     comparison.described = {side.name: side.describe() for side in sides}
@@ -242,11 +243,11 @@ def test_both_of_our_ways_to_multiply_stand_beside_the_peers() -> None:
     compare(comparison, sides, Budget(1), lambda _stage, _share: None, lambda: None)
     figures = report(comparison)
     row = figures["rows"]["decode-8"]
-    assert (row["ours"], row["ours-int8"], row["best_peer"], row["ratio_to_best"]) == (150, 400, "llama.cpp", 1.5)
-    assert (row["goal_met"], row["int8"]["goal_met"], row["int8"]["ratio_to_best"]) == (False, True, 4.0)
+    assert (row["ours"], row["ours-fp32"], row["best_peer"], row["ratio_to_best"]) == (400, 150, "llama.cpp", 4.0)
+    assert (row["goal_met"], row["fp32"]["goal_met"], row["fp32"]["ratio_to_best"]) == (True, False, 1.5)
     text = markdown(figures)
-    assert "| unit | ours | ours-int8 | llama.cpp | vllm |" in text
-    assert "| 150 | 400 | 100 | 80 | 1.5 |" in text
+    assert "| unit | ours | ours-fp32 | llama.cpp | vllm |" in text
+    assert "| 400 | 150 | 100 | 80 | 4 |" in text
 
 
 def test_an_interrupted_turn_keeps_what_it_has() -> None:

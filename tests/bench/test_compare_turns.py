@@ -61,7 +61,7 @@ def test_goals() -> None:
     assert goal_met(RATE, {"ours": 8.0}, None) is None
     assert goal_met(RATE, {"vllm": 8.0}, None) is None
     assert (goal_met(TIME, {"ours": 2.9}, None), goal_met(TIME, {"ours": 3.0}, None)) == (True, False)
-    both = Row("r", "", Kind.PREFILL, "", Goal({"vllm": 2.0}, of_limit=0.75))
+    both = Row("r", "", Kind.PREFILL, "", Goal({"vllm": 2.0}, of_float_limit=0.75))
     assert goal_met(both, {"ours": 4.0, "vllm": 2.0}, 0.75) is True
     assert goal_met(both, {"ours": 4.0, "vllm": 2.0}, 0.74) is False
     assert goal_met(both, {"ours": 4.0}, 0.74) is False
@@ -71,6 +71,7 @@ def test_goals() -> None:
 
 BOUNDS = Bounds(
     gemm_gflops=100.0,
+    float_gflops=50.0,
     read_gbps=10.0,
     layer_flops=1e8,
     head_flops=1e8,

@@ -101,12 +101,12 @@ def test_options_reach_the_parts() -> None:
     config = api_config(stored)
     assert (config.stored_responses, config.stored_responses_bytes, config.stored_responses_ttl_s) == (2, 3, 4.0)
     engine = EngineOptions(dtype="fp32", kv_dtype="bf16", kv_memory=7, max_model_len=8, threads=9, kernels="torch")
-    assert worker_options(SOURCE, "x", engine, SchedulingOptions()).activations == "fp32"
-    engine = dataclasses.replace(engine, activations="int8")
+    assert worker_options(SOURCE, "x", engine, SchedulingOptions()).activations == "int8"
+    engine = dataclasses.replace(engine, activations="fp32")
     scheduling = SchedulingOptions(target_itl=80, max_running=2, max_waiting=3, prefix_cache=False)
     made = worker_options(SOURCE, "x", engine, scheduling)
     assert (made.dtype, made.kv_dtype, made.kv_memory, made.max_model_len) == ("fp32", "bf16", 7, 8)
-    assert (made.threads, made.kernels, made.activations, made.target_itl_s) == (9, "torch", "int8", 0.08)
+    assert (made.threads, made.kernels, made.activations, made.target_itl_s) == (9, "torch", "fp32", 0.08)
     assert (made.max_running, made.max_waiting, made.prefix_cache) == (2, 3, False)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -48,3 +49,13 @@ def test_steps_add_up(engine: Engine) -> None:
     assert stats.gemm_gflops > 0
     assert stats.read_gbps > 0
     assert WorkerStats().flops == 0
+
+
+def test_only_quantised_weights_are_multiplied_in_integers(engine: Engine, tmp_path: Path) -> None:
+    """What is not rounded has the limits, and the kernels' name, of products that are not."""
+    assert (engine.info.activations, engine.info.kernels.endswith("-int8")) == ("fp32", False)
+    tiny.save(tiny.build(tiny.llama()), tmp_path)
+    options = WorkerOptions(model=str(tmp_path), kv_memory=8 << 20, kernels="native", quantize="int4")
+    with contextlib.closing(build_engine(options, lambda _stage, _share: None)) as rounding:
+        assert (rounding.info.activations, rounding.info.kernels.endswith("-int8")) == ("int8", True)
+        assert rounding.info.fingerprint != engine.info.fingerprint

@@ -55,7 +55,7 @@ def measure_engine(options: WorkerOptions, plan: EnginePlan, report: Report) -> 
     """
     engine = build_engine(options, report)
     report("measuring the machine's limits", 0.0)
-    kernels = load_kernels(options.kernels)
+    kernels = load_kernels(options.kernels, engine.info.activations)
     before = measure_limits(kernels)
     prefill = {length: _prefill(engine, length, plan.repeat, report) for length in plan.prefill}
     decode = {rows: _decode(engine, rows, plan, report) for rows in plan.rows}
@@ -152,7 +152,7 @@ def _described(engine: Engine, options: WorkerOptions) -> dict[str, Any]:
         "weight_bytes": engine.info.weight_bytes,
         "dtype": options.dtype,
         "quantize": options.quantize,
-        "activations": options.activations,
+        "activations": engine.info.activations,
         "kernels": engine.info.kernels,
         "threads": torch.get_num_threads(),
         "cpu": cpu.model,

@@ -137,8 +137,8 @@ class EngineBenchOptions:
     """How weights and KV cache are kept in memory."""
     quantize: Quantize = "auto"
     """As for forebay serve: auto keeps 4 and 8 bits of a GGUF file, int4 and int8 quantise the others too."""
-    activations: Activations = "fp32"
-    """As for forebay serve: int8 rounds what quantised weights are multiplied with to 8 bits."""
+    activations: Activations = "int8"
+    """As for forebay serve: int8 rounds what quantised weights are multiplied with to 8 bits, fp32 doesn't."""
     threads: Positive | None = None
     """Compute threads; by default the cores that this process may use."""
     kernels: KernelChoice = "auto"

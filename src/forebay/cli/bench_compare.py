@@ -45,9 +45,9 @@ class CompareOptions:
     """Hugging Face folder that vLLM reads; by default the model itself when it is one."""
     quantize: Quantize = "auto"
     """Weights of our side, as for forebay serve."""
-    activations: Literal["fp32", "int8", "both"] = "fp32"
+    activations: Literal["int8", "fp32", "both"] = "int8"
     """What our side's products with quantised weights are computed in, as for forebay serve; both takes turns with
-    each, and int8 is the side `ours-int8` then."""
+    each, and fp32 is the side `ours-fp32` then."""
     vllm_dtype: Literal["auto", "bfloat16", "float32"] = "auto"
     """What vLLM computes in; auto is float32 where the processor has no AVX-512 or bf16 arithmetic, else bfloat16."""
     threads: Positive | None = None

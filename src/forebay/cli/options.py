@@ -77,9 +77,9 @@ class EngineOptions:
     """How weights are kept in memory."""
     quantize: Quantize = "auto"
     """auto keeps weights that a GGUF file holds at 4 or 8 bits as they are; int4 and int8 quantise the others too."""
-    activations: Activations = "fp32"
-    """int8 rounds what quantised weights are multiplied with to 8 bits, as llama.cpp does: up to two thirds faster,
-    answers differ slightly. It says nothing of weights that are not quantised."""
+    activations: Activations = "int8"
+    """int8 rounds what quantised weights are multiplied with to 8 bits, as llama.cpp does; fp32 gives exactly what the
+    weights say, and takes up to two thirds more time. Both say nothing of weights that are not quantised."""
     kv_dtype: Dtype | None = None
     """How the KV cache is kept; by default as the weights."""
     kv_memory: Size | None = None

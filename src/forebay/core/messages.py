@@ -6,6 +6,8 @@ another machine. The order of messages on one connection is kept; a worker answe
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 
 from forebay.core.request import FinishReason, GenerateRequest
@@ -201,7 +203,9 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
     retention_classes: dict[str, float] = {}
     """Seconds that pages stay unread, by retention class."""
     kernels: str
-    """Which kernels run, for example `native-avx2` or `torch`."""
+    """Which kernels run, for example `native-avx2`, `native-avx2-int8` or `torch`."""
+    activations: Literal["int8", "fp32"] = "fp32"
+    """What products with weights are computed in; fp32 also where no weight is quantised."""
     threads: str = ""
     """How many threads compute, why, and whether they are pinned; in words."""
 

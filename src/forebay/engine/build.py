@@ -59,7 +59,9 @@ def build_engine(options: WorkerOptions, report: Report) -> Engine:
         lambda done: report("loading weights", done),
         quantize=options.quantize,
     )
-    return _assemble(options, source, kernels, model, str(threads))
+    # Where no weight is quantised nothing is rounded, and the machine's limits are those of the other products.
+    computing = load_kernels(options.kernels, model.activations)
+    return _assemble(options, source, computing, model, str(threads))
 
 
 def _assemble(options: WorkerOptions, source: ModelSource, kernels: Kernels, model: Model, threads: str) -> Engine:
@@ -93,6 +95,7 @@ def _assemble(options: WorkerOptions, source: ModelSource, kernels: Kernels, mod
         kv_bytes=pages * layout.page_bytes,
         retention_classes=RetentionPolicy(options.retention_classes).classes,
         kernels=kernels.name,
+        activations=model.activations,
         threads=threads,
     )
     host = host_memory(options, layout.page_bytes, available - pages * layout.page_bytes)

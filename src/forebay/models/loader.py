@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from forebay.core.gguf import read_gguf
-from forebay.kernels import GROUP, PLAIN_KINDS, STORED_BITS, Kernels, LayerWeights, Weight, quantise
+from forebay.kernels import GROUP, PLAIN_KINDS, STORED_BITS, Activations, Kernels, LayerWeights, Weight, quantise
 from forebay.models.config import ModelConfig
 from forebay.models.fingerprint import fingerprint
 from forebay.models.memory import LOADERS, check_memory
@@ -67,7 +67,8 @@ def load_model(  # noqa: PLR0917  (all but three have defaults)
     builder = _Builder(reader, kernels, dtype, config=config, quantize=quantize, on_progress=on_progress or _ignore)
     builder.check_memory()
     weights = builder.build()
-    return Model(config, weights, kernels, fingerprint(config, builder.held, reader.identity()))
+    identity = fingerprint(config, builder.held, reader.identity())
+    return Model(config, weights, kernels, identity, builder.activations)
 
 
 def _ignore(_share: float) -> None:
@@ -99,11 +100,16 @@ class _Builder:
         self._quantised = False
 
     @property
+    def activations(self) -> Activations:
+        """What products with the weights that were built are computed in."""
+        return self._kernels.activations if self._quantised else "fp32"
+
+    @property
     def held(self) -> str:
         """How the weights that were built are held and multiplied, for the model's fingerprint."""
         if not self._quantised:
             return str(self._dtype)
-        computed = "" if self._kernels.activations == "fp32" else f":{self._kernels.activations}"
+        computed = "" if self.activations == "fp32" else f":{self.activations}"
         return f"{self._dtype}:{self._quantize}{computed}"
 
     def check_memory(self) -> None:

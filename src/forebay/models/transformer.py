@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 import torch
 from torch import Tensor
 
-from forebay.kernels import EndWeights, Kernels, KvLayout, LayerSettings, LayerWeights, StepBatch, Weight
+from forebay.kernels import Activations, EndWeights, Kernels, KvLayout, LayerSettings, LayerWeights, StepBatch, Weight
 from forebay.models.config import ModelConfig
 
 
@@ -30,8 +30,17 @@ class ModelWeights:
 class Model:
     """A loaded model. Stateless: a sequence's state is in the pages that the caller passes."""
 
-    def __init__(self, config: ModelConfig, weights: ModelWeights, kernels: Kernels, fingerprint: str) -> None:
+    def __init__(
+        self,
+        config: ModelConfig,
+        weights: ModelWeights,
+        kernels: Kernels,
+        fingerprint: str,
+        activations: Activations = "fp32",
+    ) -> None:
         self.config = config
+        self.activations = activations
+        """What its products are computed in: fp32 also where no weight is quantised, whatever `kernels` do with one."""
         self.fingerprint = fingerprint
         """Hex digest over config, weights' identity and dtype."""
         self._weights = weights

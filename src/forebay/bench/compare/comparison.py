@@ -14,7 +14,7 @@ from forebay.bench.compare.llama_cpp import LlamaCpp
 from forebay.bench.compare.ours import Ours
 from forebay.bench.compare.planning import order_of_turns, rows_to_measure, seconds_left
 from forebay.bench.compare.processes import PeerError
-from forebay.bench.compare.rows import LOW_MEMORY, MEMORY, OURS, OURS_INT8, OWN, PEERS, ROWS, Kind, Row, of_kind
+from forebay.bench.compare.rows import LOW_MEMORY, MEMORY, OURS, OURS_EXACT, OWN, PEERS, ROWS, Kind, Row, of_kind
 from forebay.bench.compare.serving import Server
 from forebay.bench.compare.side import Setup, Side
 from forebay.bench.compare.turns import Turn
@@ -75,8 +75,8 @@ def prepare(peers: Mapping[str, Path], rows: Sequence[Row], setup: Setup) -> tup
     """The sides that can take part; of a peer that can't, the reason is in `left_out`. Raises ForebayError for ours."""
     sides: list[Side] = [Ours(setup)]
     if setup.activations == "both":
-        rounding = Ours(replace(setup, activations="int8"), OURS_INT8)
-        sides = [Ours(replace(setup, activations="fp32")), rounding]
+        exact = Ours(replace(setup, activations="fp32"), OURS_EXACT)
+        sides = [Ours(replace(setup, activations="int8")), exact]
     described = {side.name: side.describe() for side in sides}
     left_out = {name: "not named with --peers" for name in PEERS if name not in peers}
     for name, path in peers.items():

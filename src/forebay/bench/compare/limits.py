@@ -19,7 +19,9 @@ class Bounds:
     """The machine's limits and what our model costs."""
 
     gemm_gflops: float
-    """10^9 operations a second of the best matrix product."""
+    """10^9 operations a second of the best matrix product of those that our side computes with."""
+    float_gflops: float
+    """The same of floating-point numbers, whatever our side computes with."""
     read_gbps: float
     """10^9 bytes a second read from memory."""
     layer_flops: float
@@ -59,6 +61,11 @@ def limit(row: Row, bounds: Bounds, load: Load) -> float | None:
 def without_attention(bounds: Bounds) -> Bounds:
     """The same with attention's operations left out."""
     return replace(bounds, attention_flops=0.0)
+
+
+def of_floats(bounds: Bounds) -> Bounds:
+    """The same with every product in floating-point numbers."""
+    return replace(bounds, gemm_gflops=bounds.float_gflops)
 
 
 def prefill_rate(bounds: Bounds, tokens: int) -> float:

@@ -17,15 +17,20 @@ from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.ticker import NullFormatter, NullLocator
 
-from forebay.bench.compare.rows import OURS, OURS_INT8
+from forebay.bench.compare.rows import OURS, OURS_EXACT
 
 Curves = dict[str, dict[int, float]]
 """By side, then by x."""
 
 _BATCHES = {"decode-1": 1, "decode-8": 8, "decode-32": 32}
 _LATENCIES = {"median_ttft_ms": "median time to first token, ms", "p99_itl_ms": "p99 time between tokens, ms"}
-_STYLES = {OURS: ("#0072B2", "o"), OURS_INT8: ("#56B4E9", "D"), "llama.cpp": ("#D55E00", "s"), "vllm": ("#009E73", "^")}
-_NAMES = {OURS: "Forebay", OURS_INT8: "Forebay, 8-bit activations", "vllm": "vLLM"}
+_STYLES = {
+    OURS: ("#0072B2", "o"),
+    OURS_EXACT: ("#56B4E9", "D"),
+    "llama.cpp": ("#D55E00", "s"),
+    "vllm": ("#009E73", "^"),
+}
+_NAMES = {OURS: "Forebay", OURS_EXACT: "Forebay, fp32 activations", "vllm": "vLLM"}
 _THROUGHPUTS = {"output_throughput": "output, tokens/s"}
 
 
@@ -77,10 +82,7 @@ def _plot(panels: list[Panel], x_title: str, figures: dict[str, Any], path: Path
         _draw_panel(axis, panel)
         axis.set_xlabel(x_title)
     axes[0][0].legend(frameon=False)
-    box = figures.get("machine", {})
-    figure.suptitle(
-        f"{figures.get('model', '')} on {box.get('cores', '?')} cores of {box.get('cpu', '?')}", fontsize=11
-    )
+    figure.suptitle(_circumstances(figures), fontsize=11)
     figure.tight_layout()
     figure.savefig(path, dpi=150)
     plt.close(figure)

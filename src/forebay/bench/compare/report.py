@@ -10,8 +10,8 @@ from typing import Any
 import psutil
 
 from forebay.bench.compare.comparison import Comparison
-from forebay.bench.compare.limits import limit, without_attention
-from forebay.bench.compare.rows import OURS, OURS_INT8, Row
+from forebay.bench.compare.limits import limit, of_floats, without_attention
+from forebay.bench.compare.rows import OURS, OURS_EXACT, Kind, Row
 from forebay.bench.compare.turns import Span, best_peer, failures, goal_met, median_loads, spans, times_as_good
 from forebay.kernels.cpu import cpu_info
 
@@ -35,8 +35,8 @@ def report(comparison: Comparison) -> dict[str, Any]:
     for row in comparison.rows:
         figures = {name: found[row.name] for name, found in by_side.items() if row.name in found}
         rows[row.name] = _row(row, figures) | _judged(row, figures, OURS, comparison)
-        if OURS_INT8 in figures:
-            rows[row.name]["int8"] = _judged(row, figures, OURS_INT8, comparison)
+        if OURS_EXACT in figures:
+            rows[row.name]["fp32"] = _judged(row, figures, OURS_EXACT, comparison)
         rows[row.name]["left_out"] = _left_out(row, comparison, figures)
     return {
         "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
@@ -52,12 +52,17 @@ def report(comparison: Comparison) -> dict[str, Any]:
 
 
 def _limits(row: Row, own: str, comparison: Comparison) -> dict[str, float]:
-    """The row's limit for our side `own`, with and without attention; empty when it has none, or before its turn."""
+    """The row's limit for our side `own`, with and without attention, and that of a prefill in floating-point numbers;
+    empty when it has none, or before its turn.
+    """
     bounds, load = comparison.bounds(own), comparison.setup.load
     if bounds is None:
         return {}
-    best, other = limit(row, bounds, load), limit(row, without_attention(bounds), load)
-    return {} if best is None or other is None else {"limit": best, "limit_without_attention": other}
+    ways = {"limit": bounds, "limit_without_attention": without_attention(bounds)}
+    if row.kind == Kind.PREFILL:
+        ways["float_limit"] = of_floats(bounds)
+    found = {name: limit(row, way, load) for name, way in ways.items()}
+    return {name: best for name, best in found.items() if best is not None}
 
 
 def _row(row: Row, figures: Mapping[str, Span]) -> dict[str, Any]:
@@ -86,7 +91,8 @@ def _judged(row: Row, figures: Mapping[str, Span], own: str, comparison: Compari
         "limit": _rounded(limits.get("limit")),
         "of_limit": _rounded(shares.get("limit")),
         "of_limit_without_attention": _rounded(shares.get("limit_without_attention")),
-        "goal_met": goal_met(row, values, shares.get("limit"), own),
+        "of_float_limit": _rounded(shares.get("float_limit")),
+        "goal_met": goal_met(row, values, shares.get("float_limit"), own),
     }
 
 
@@ -101,9 +107,9 @@ def _left_out(row: Row, comparison: Comparison, figures: Mapping[str, Span]) -> 
 
 def _measured_limits(comparison: Comparison) -> dict[str, float]:
     bounds = comparison.bounds()
-    return (
-        {} if bounds is None else {"gemm_gflops": round(bounds.gemm_gflops, 1), "read_gbps": round(bounds.read_gbps, 1)}
-    )
+    if bounds is None:
+        return {}
+    return {name: round(getattr(bounds, name), 1) for name in ("gemm_gflops", "float_gflops", "read_gbps")}
 
 
 def _bits(comparison: Comparison) -> float | None:
@@ -122,6 +128,6 @@ def goal_text(row: Row) -> str:
     parts = [f"{factor:.3g}x {name}" for name, factor in row.goal.times.items()]
     if row.goal.below is not None:
         parts.append(f"under {row.goal.below:g} {row.unit}")
-    if row.goal.of_limit is not None:
-        parts.append(f"{row.goal.of_limit:.0%} of the limit")
+    if row.goal.of_float_limit is not None:
+        parts.append(f"{row.goal.of_float_limit:.0%} of the limit of fp32 products")
     return ", ".join(parts)

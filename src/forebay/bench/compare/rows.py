@@ -9,9 +9,9 @@ from enum import StrEnum
 from forebay.core.errors import ConfigError
 
 OURS = "ours"
-OURS_INT8 = "ours-int8"
-"""Our side once more, with --activations int8; only where it was asked for."""
-OWN = (OURS, OURS_INT8)
+OURS_EXACT = "ours-fp32"
+"""Our side once more, with --activations fp32; only where it was asked for."""
+OWN = (OURS, OURS_EXACT)
 PEERS = ("llama.cpp", "vllm")
 BEST = "best"
 """In a goal: the better of the peers that were measured."""
@@ -38,8 +38,8 @@ class Goal:
     """At least this many times as good as the peer of that name, or as `BEST`."""
     below: float | None = None
     """Less than this, in the row's unit."""
-    of_limit: float | None = None
-    """At least this share of the row's limit."""
+    of_float_limit: float | None = None
+    """At least this share of what the machine's rate of floating-point products allows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ _TOKENS, _MS, _S, _MIB = "tokens/s", "ms", "s", "MiB"
 
 
 def _prefill(tokens: int) -> Row:
-    goal = Goal({BEST: 2.2}, of_limit=0.75)
+    goal = Goal({BEST: 2.2}, of_float_limit=0.75)
     return Row(f"prefill-{tokens}", f"prefill, {tokens:,} tokens", Kind.PREFILL, _TOKENS, goal, tokens=tokens)
 
 

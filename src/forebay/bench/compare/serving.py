@@ -24,6 +24,8 @@ from forebay.core.errors import ConfigError, ForebayError
 _POLL_S = 0.02
 _FEW_WORDS = 50
 _WARM_TOKENS = 8
+_SETTLED_S = 3.0
+"""Memory is read so long after the load, when a server has given back what only the load needed."""
 _KEPT = ("output_throughput", "median_ttft_ms", "p99_ttft_ms", "median_itl_ms", "p99_itl_ms", "total_input_tokens")
 _AT_START = {START, MEMORY}
 """Rows that only a server has which was just started."""
@@ -114,6 +116,7 @@ class Server:
         turn.values |= {SERVING: most["output_throughput"], SERVING_ITL: most["p99_itl_ms"]}
         turn.values[SERVING_TTFT] = most["median_ttft_ms"]
         if use.start_s is not None:
+            await asyncio.sleep(_SETTLED_S)
             turn.values[MEMORY] = use.process.memory_bytes() / _MEBIBYTE
         turn.seconds |= dict.fromkeys((SERVING, SERVING_ITL, SERVING_TTFT, MEMORY), took)
 

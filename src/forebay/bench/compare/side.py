@@ -29,7 +29,7 @@ class Setup:
     """Longest time for one process to do its work, or for one server to start."""
     quantize: str = "auto"
     """How our side holds weights, as for forebay serve."""
-    activations: str = "fp32"
+    activations: str = "int8"
     """How our side multiplies with quantised weights, as for forebay serve; or `both`, by two sides."""
     vllm_dtype: str = "auto"
     """What vLLM computes in: bfloat16, float32, or auto, the faster on this processor."""

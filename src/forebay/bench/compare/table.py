@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from forebay.bench.compare.rows import OURS, OURS_INT8, PEERS
+from forebay.bench.compare.rows import OURS, OURS_EXACT, PEERS
 
 NOTHING = "-"
 """A cell without a value."""
@@ -12,11 +12,11 @@ NOTHING = "-"
 
 def markdown(figures: dict[str, Any]) -> str:
     """The report as a Markdown table with its circumstances below."""
-    both = OURS_INT8 in figures["sides"]
-    names = [OURS, *([OURS_INT8] if both else []), *PEERS]
+    both = OURS_EXACT in figures["sides"]
+    names = [OURS, *([OURS_EXACT] if both else []), *PEERS]
     judged = ["times as good as the best peer", "limit", "of the limit", "met"]
-    of_int8 = [f"{OURS_INT8}: {title}" for title in judged] if both else []
-    head = ["work", "unit", *names, *judged[:-1], "goal", judged[-1], *of_int8]
+    of_exact = [f"{OURS_EXACT}: {title}" for title in judged] if both else []
+    head = ["work", "unit", *names, *judged[:-1], "goal", judged[-1], *of_exact]
     lines = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
     for row in figures["rows"].values():
         *beside, met = _judged(row)
@@ -28,7 +28,7 @@ def markdown(figures: dict[str, Any]) -> str:
             row["goal"] or NOTHING,
             met,
         ]
-        cells += _judged(row.get("int8")) if both else []
+        cells += _judged(row.get("fp32")) if both else []
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join([*lines, "", *_circumstances(figures)]) + "\n"
 
@@ -56,7 +56,9 @@ def _cell(value: float | None) -> str:
 def _circumstances(figures: dict[str, Any]) -> list[str]:
     box = figures["machine"]
     limits = (
-        f", matrix products {box['gemm_gflops']} GFLOP/s, memory {box['read_gbps']} GB/s" if "read_gbps" in box else ""
+        f", matrix products {box['gemm_gflops']} GFLOP/s (fp32: {box['float_gflops']}), memory {box['read_gbps']} GB/s"
+        if "read_gbps" in box
+        else ""
     )
     lines = [
         f"{figures['date']}, model {figures['model']}. {_turns(figures)}",

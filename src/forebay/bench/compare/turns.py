@@ -88,7 +88,7 @@ def goal_met(row: Row, values: Mapping[str, float], share: float | None, own: st
     """Whether all that the goal names holds for our side `own`; None when there is no goal, or what it compares with
     was not measured.
 
-    `values` are by side; `share` is how much of the row's limit it reached.
+    `values` are by side; `share` is how much it reached of what the rate of floating-point products allows.
     """
     goal, ours = row.goal, values.get(own)
     if ours is None:
@@ -96,8 +96,8 @@ def goal_met(row: Row, values: Mapping[str, float], share: float | None, own: st
     checks: list[bool | None] = [_times_met(row, ours, values, name, factor) for name, factor in goal.times.items()]
     if goal.below is not None:
         checks.append(ours < goal.below)
-    if goal.of_limit is not None:
-        checks.append(None if share is None else share >= goal.of_limit)
+    if goal.of_float_limit is not None:
+        checks.append(None if share is None else share >= goal.of_float_limit)
     if False in checks:
         return False
     return None if not checks or None in checks else True

@@ -18,7 +18,7 @@ from forebay.engine import WorkerOptions
 from forebay.engine.build import build_engine
 from forebay.engine.engine import Engine
 from forebay.kernels import load_kernels
-from forebay.kernels.limits import MachineLimits, measure_limits
+from forebay.kernels.limits import MachineLimits, gemm_gflops, measure_limits
 
 _WARM_CONTEXT = 16
 _WARM_STEPS = 4
@@ -43,17 +43,18 @@ def main() -> int:
     """Load the model, and measure what each line of standard input says."""
     options = msgspec.convert(json.loads(sys.argv[1]), WorkerOptions)
     engine = build_engine(options, lambda _stage, _share: None)
-    kernels = load_kernels(options.kernels, options.activations)
+    kernels = load_kernels(options.kernels, engine.info.activations)
+    exact = load_kernels(options.kernels, "fp32")
     _say({"ready": True})
     warmed: set[str] = set()
     for line in sys.stdin:
         rows = msgspec.convert(json.loads(line)["rows"], list[Row])
-        before = measure_limits(kernels)
+        before, floats = measure_limits(kernels), gemm_gflops(exact)
         _generate(engine, _WAKING, "waking", _WARM_CONTEXT, _WARM_STEPS)
         for row in rows:
             _say({"row": row.name} | _measured(engine, row, warm=row.name not in warmed))
             warmed.add(row.name)
-        _say({"extras": _extras(engine, before, measure_limits(kernels))})
+        _say({"extras": _extras(engine, before, measure_limits(kernels), floats)})
     return 0
 
 
@@ -62,10 +63,11 @@ def _say(line: dict[str, Any]) -> None:
     sys.stdout.flush()
 
 
-def _extras(engine: Engine, before: MachineLimits, after: MachineLimits) -> dict[str, float]:
+def _extras(engine: Engine, before: MachineLimits, after: MachineLimits, floats: float) -> dict[str, float]:
     cost = engine.work.cost
     return {
         "gemm_gflops": max(before.gemm_gflops, after.gemm_gflops),
+        "float_gflops": floats,
         "read_gbps": max(before.read_gbps, after.read_gbps),
         "layer_flops": cost.layer_flops,
         "head_flops": cost.head_flops,
