@@ -27,8 +27,9 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     `none`: all are held as `dtype`.
     """
     activations: Activations = "int8"
-    """What products with quantised weights are computed in: `int8` rounds a layer's inputs to 8 bits first, `fp32` gives
-    exactly what the dequantised weights give."""
+    """What products with quantised weights are computed in: `int8` rounds a layer's inputs to 8 bits first,
+    `fp32` gives exactly what the dequantised weights give.
+    """
     kv_dtype: Dtype | None = None
     """How the KV cache is kept; by default as the weights."""
     kv_memory: int | None = None
