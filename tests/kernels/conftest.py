@@ -14,12 +14,18 @@ from forebay.kernels.torch_backend import TorchKernels
 sys.path.insert(0, str(Path(__file__).parents[2]))  # so that the tests find tests.kernels.kernel_cases
 
 
-@pytest.fixture(scope="session")
-def native() -> NativeKernels:
+@pytest.fixture(scope="session", params=[None, 4, 16], ids=["own", "4-lanes", "16-lanes"])
+def library(request: pytest.FixtureRequest) -> Path:
+    """The kernels as this processor has them, and with the vectors that others have, in plain code."""
+    lanes = request.param
     try:
-        library, _ = built_library()
+        return built_library(*([] if lanes is None else [f"-DFOREBAY_LANES={lanes}"]))[0]
     except BuildError as error:
         pytest.skip(f"the native kernels can't be built here: {error}")
+
+
+@pytest.fixture(scope="session")
+def native(library: Path) -> NativeKernels:
     return NativeKernels(library, threads=2)
 
 

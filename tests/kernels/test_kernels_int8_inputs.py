@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -10,7 +12,6 @@ from tests.kernels.kernel_cases import ints, random
 from tests.kernels.test_kernels_quantised import KINDS, quantised
 
 from forebay.kernels import QuantisedMatrix
-from forebay.kernels.build import built_library
 from forebay.kernels.native import NativeKernels
 from forebay.kernels.quantised import rounded_inputs
 from forebay.kernels.torch_backend import TorchKernels
@@ -19,9 +20,9 @@ quick = settings(max_examples=30, deadline=None, derandomize=True)
 
 
 @pytest.fixture(scope="module")
-def rounding(native: NativeKernels) -> NativeKernels:
-    """The native backend that rounds inputs; `native` skips where there is none."""
-    return NativeKernels(built_library()[0], native.name, threads=2, activations="int8")
+def rounding(library: Path) -> NativeKernels:
+    """The native backend that rounds inputs; `library` skips where there is none."""
+    return NativeKernels(library, threads=2, activations="int8")
 
 
 @pytest.fixture(scope="module")
@@ -64,11 +65,13 @@ def test_linear(
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("threads", [1, 3])
-def test_linear_in_one_call_or_in_pieces(rounding: NativeKernels, kind: str, threads: int) -> None:
+def test_linear_in_one_call_or_in_pieces(
+    rounding: NativeKernels, library: Path, kind: str, threads: int
+) -> None:
     """More rows than are rounded at once."""
     weight, x = rounding.pack_quantised(quantised(kind, 320, 576), torch.bfloat16), random(1100, 576, seed=1)
     together = rounding.linear(x, weight)
-    other = NativeKernels(built_library()[0], threads=threads, activations="int8")
+    other = NativeKernels(library, threads=threads, activations="int8")
     for size in (3, 5, 64, 67, 512):
         parts = [other.linear(x[start : start + size], weight) for start in range(0, 1100, size)]
         assert torch.equal(torch.cat(parts), together)

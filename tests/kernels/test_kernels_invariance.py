@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -9,7 +11,6 @@ from hypothesis import strategies as st
 from tests.kernels.kernel_cases import Sequences, angles, random
 from torch import Tensor
 
-from forebay.kernels.build import built_library
 from forebay.kernels.native import NativeKernels
 
 quick = settings(max_examples=25, deadline=None, derandomize=True)
@@ -109,8 +110,8 @@ def test_decoding_is_prefilling_one_token_at_a_time(native: NativeKernels, windo
 
 
 @pytest.mark.parametrize("threads", [1, 3])
-def test_the_number_of_threads_changes_nothing(native: NativeKernels, threads: int) -> None:
-    other = NativeKernels(built_library()[0], threads=threads)
+def test_the_number_of_threads_changes_nothing(native: NativeKernels, library: Path, threads: int) -> None:
+    other = NativeKernels(library, threads=threads)
     steps = [{0: 200, 1: 20}, {0: 1}, {1: 1, 0: LENGTH - 201}]
     assert torch.equal(attend(other, steps, torch.bfloat16, None), attend(native, steps, torch.bfloat16, None))
     x, matrix = random(50, 576), random(200, 576, seed=1)

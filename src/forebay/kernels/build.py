@@ -7,6 +7,7 @@ import hashlib
 import subprocess
 import tempfile
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib import metadata
 from importlib.util import find_spec
@@ -24,16 +25,16 @@ class BuildError(Exception):
     """The native kernels can't be built here; the message says why in one line."""
 
 
-def built_library() -> tuple[Path, float]:
+def built_library(*definitions: str) -> tuple[Path, float]:
     """The library for these sources, this compiler and this processor, and the seconds spent compiling (0 when cached).
 
-    Processes that ask at the same time wait for one build. Raises BuildError without a compiler, when it fails, or when
+    `definitions` (`-DNAME=VALUE`) are for tests. Processes that ask at the same time wait for one build. Raises BuildError without a compiler, when it fails, or when
     the cache can't be written.
     """
     compiler = find_compiler()
     if compiler is None:
         raise BuildError("no C++ compiler was found (install g++, or set CXX)")
-    library = cache_folder("kernels") / f"forebay-{_key(compiler)}.so"
+    library = cache_folder("kernels") / f"forebay-{_key(compiler, definitions)}.so"
     if library.exists():
         return library, 0.0
     try:
@@ -43,19 +44,19 @@ def built_library() -> tuple[Path, float]:
             if library.exists():
                 return library, 0.0
             started = time.monotonic()
-            _compile(compiler, library)
+            _compile(compiler, definitions, library)
             return library, time.monotonic() - started
     except OSError as error:
         raise BuildError(f"the cache folder {library.parent} can't be written: {error.strerror}") from error
 
 
-def _key(compiler: str) -> str:
+def _key(compiler: str, definitions: Sequence[str]) -> str:
     """Names everything that the compiled code depends on."""
     digest = hashlib.blake2b(digest_size=12)
     version = _run([compiler, "--version"]).stdout
     for part in (
         version,
-        " ".join(_FLAGS),
+        " ".join((*_FLAGS, *definitions)),
         " ".join(sorted(cpu_flags())),
         metadata.version("torch"),
         str(_torch_openmp()),
@@ -76,13 +77,14 @@ def _torch_openmp() -> Path | None:
     return next(iter(sorted(Path(spec.origin).parent.glob("lib/libgomp*.so*"))), None)
 
 
-def _compile(compiler: str, library: Path) -> None:
+def _compile(compiler: str, definitions: Sequence[str], library: Path) -> None:
     """Compile every source at once, link, and move the result into place in one step."""
     sources = sorted(SOURCES.glob("*.cpp"))
     openmp = _torch_openmp()
     with tempfile.TemporaryDirectory(dir=library.parent) as folder, ThreadPoolExecutor(len(sources)) as pool:
         objects = [str(Path(folder) / f"{source.stem}.o") for source in sources]
-        commands = [[compiler, *_FLAGS, "-c", str(source), "-o", o] for source, o in zip(sources, objects, strict=True)]
+        command = [compiler, *_FLAGS, *definitions, "-c"]
+        commands = [[*command, str(source), "-o", made] for source, made in zip(sources, objects, strict=True)]
         for result in pool.map(_run, commands):
             _raise_if_failed(result)
         linked = Path(folder) / library.name

@@ -83,7 +83,7 @@ INLINE void score_pages(const float* q, int64_t dim, const T* const* pages, cons
 #pragma GCC unroll 12
             for (int m = 0; m < MR; m++) {
                 vf x = splat(row[m * dim]);
-                for (int v = 0; v < KEY_VECTORS; v++) sum[m][p][v] += x * key[v];
+                for (int v = 0; v < KEY_VECTORS; v++) sum[m][p][v] = multiply_add(sum[m][p][v], x, key[v]);
             }
         }
 #pragma GCC unroll 12
@@ -115,13 +115,13 @@ void score(const float* q, int64_t dim, const Pages<T>& pages, int64_t count, fl
 
 // Turn one row's scores of keys [0, keys) into weights; only keys [low, high) are visible. Returns the largest score.
 ONCE float weigh(float* scores, int64_t keys, int64_t low, int64_t high, float* sum) {
-    constexpr int N = 4, STEP = N * W;
+    constexpr int N = 4, STEP = N * W, LANES = PAGE / W;  // as many sums as a page has keys, whatever W is
     int64_t width = (keys + STEP - 1) / STEP * STEP;
     for (int64_t i = 0; i < std::min(low, width); i++) scores[i] = NOTHING;
     for (int64_t i = std::max<int64_t>(high, 0); i < width; i++) scores[i] = NOTHING;
     vf best = splat(NOTHING);
     for (int64_t i = 0; i < width; i += W) best = maximum(best, load(scores + i));
-    vf largest = spread_max(best), total = {};
+    vf largest = spread_max(best), totals[LANES] = {};
     for (int64_t i = 0; i < width; i += STEP) {
         vf weight[N];
 #pragma GCC unroll 4
@@ -130,10 +130,10 @@ ONCE float weigh(float* scores, int64_t keys, int64_t low, int64_t high, float* 
 #pragma GCC unroll 4
         for (int v = 0; v < N; v++) {
             store(scores + i + v * W, weight[v]);
-            total += weight[v];
+            totals[v % LANES] += weight[v];
         }
     }
-    *sum = horizontal_sum(total);
+    *sum = sum_of_lanes(totals);
     return largest[0];
 }
 
@@ -173,9 +173,7 @@ void gather_rest(const float* weights, const T* const* pages, int64_t keys, int6
         eight sum = {};
         for (int64_t j = 0; j < keys; j++) {
             const T* at = pages[j / PAGE] + j % PAGE * dim + d;
-            eight value;
-            for (int i = 0; i < 8; i++) value[i] = widen(at[i]);
-            sum += weights[j] * value;
+            for (int i = 0; i < 8; i++) sum[i] = multiply_add((float)sum[i], weights[j], widen(at[i]));
         }
         for (int i = 0; i < 8; i++) out[d / PANEL * PANEL + pair_place<T>((d + i) % PANEL)] = sum[i];
     }

@@ -28,7 +28,7 @@ ONCE void merge(const State& all, const State& block, int64_t rows, int64_t padd
         }
         if (block.largest[row] == NOTHING) continue;
         all.largest[row] = std::max(all.largest[row], block.largest[row]);
-        all.sum[row] = all.sum[row] * before[lane] + block.sum[row] * now[lane];
+        all.sum[row] = multiply_add(all.sum[row] * before[lane], block.sum[row], now[lane]);
         vf kept = splat(before[lane]), taken = splat(now[lane]);
         float* values = all.values + row * padded;
         const float* added = block.values + row * padded;

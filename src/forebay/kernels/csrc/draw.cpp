@@ -18,6 +18,7 @@ struct Pick {
 };
 
 constexpr int64_t BLOCK = 256;  // weights that are summed in fp32
+constexpr int LANES = 16;      // of its sums, whatever W is
 constexpr int BINS = 1024;
 constexpr uint32_t ONE = 0x3f800000;
 
@@ -57,23 +58,23 @@ Weights weigh(const float* x, int64_t n, float best, float inverse) {
     std::fill(values + n, values + padded, 0.0f);
     for (int64_t block = 0; block < blocks; block++) {
         int64_t i = block * BLOCK, end = std::min(i + BLOCK, n);
-        vf sum = {}, most = {};
-        for (; i + W <= end; i += W) {
-            vf weight = exponential((load(x + i) - best) * inverse);
-            store(values + i, weight);
-            sum += weight;
-            most = maximum(weight, most);
-        }
+        vf sum[LANES / W] = {}, most = {};
+        auto add = [&](const float* logits, float* out) {
+            for (int v = 0; v < LANES / W; v++) {
+                vf weight = exponential((load(logits + v * W) - best) * inverse);
+                store(out + v * W, weight);
+                sum[v] += weight;
+                most = maximum(weight, most);
+            }
+        };
+        for (; i + LANES <= end; i += LANES) add(x + i, values + i);
         if (i < end) {
-            float rest[W] = {};
-            for (int64_t j = i; j < end; j++) rest[j - i] = x[j];
-            vf weight = exponential((load(rest) - best) * inverse);
-            for (int64_t j = end; j < i + W; j++) weight[j - i] = 0;
-            std::memcpy(values + i, &weight, (end - i) * sizeof(float));
-            sum += weight;
-            most = maximum(weight, most);
+            float rest[LANES];
+            std::fill(rest, rest + LANES, -std::numeric_limits<float>::infinity());
+            std::memcpy(rest, x + i, (end - i) * sizeof *x);
+            add(rest, values + i);
         }
-        sums[block] = horizontal_sum(sum);
+        sums[block] = sum_of_lanes(sum);
         maxima[block] = horizontal_max(most);
         total += sums[block];
     }

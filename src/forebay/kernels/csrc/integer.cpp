@@ -1,6 +1,5 @@
 // Linear layers over quantised weights with inputs rounded to 8 bits: products of integers, exact sums of 32 of them,
-// and one multiplication by both scales. Up to twice as fast as fp32 (quantised.cpp) with AVX2, not the same numbers:
-// whoever asks for it has chosen that.
+// and one multiplication by both scales. Up to twice as fast as fp32 (quantised.cpp) with AVX2, not the same numbers.
 //
 // 32 inputs of a row share a scale: the largest of them becomes 127. A row's result is the same bits in any batch: each
 // output adds its blocks in the order of k, two multiply-adds each, whatever the number of rows. What the product means
@@ -36,17 +35,6 @@ struct Rounded {
         return inputs + first * groups + group * together + row - first;
     }
 };
-
-// The same in every lane: what `join` makes of all lanes.
-template <int HALF = W / 2, class V, class Join>
-INLINE V over_lanes(V v, const Join& join) {
-    static constexpr Order<int32_t, W> rotated([](int i) { return (i + HALF) % W; });
-    vi from;
-    std::memcpy(&from, rotated.place, sizeof from);
-    v = join(v, __builtin_shuffle(v, from));
-    if constexpr (HALF > 1) return over_lanes<HALF / 2>(v, join);
-    return v;
-}
 
 constexpr float LEAST = 1e-36f;  // as in quantised.py: where nothing is larger, all become 0; 127 / LEAST is finite
 

@@ -28,21 +28,30 @@ INLINE void unpack_halves(const vu* words, vu* out) {
 }
 constexpr int place_in_halves(int input) { return input / 8 * 8 + input % 2 * 4 + input % 8 / 2; }
 
-#if defined(__AVX512VNNI__)
+// Four products of bytes and their sum, a lane. x86 takes weights without a sign: WEIGHT_ZERO is what stands for 0 then.
+#if defined(FOREBAY_AVX512) && defined(__AVX512VNNI__)
+constexpr int WEIGHT_ZERO = 128;
 INLINE vi dot_bytes(vi sum, vu weights, vu inputs) {
     return (vi)_mm512_dpbusd_epi32((__m512i)sum, (__m512i)weights, (__m512i)inputs);
 }
 #define FOREBAY_DOT_BYTES
-#elif defined(__AVXVNNI__) && !defined(__AVX512F__)
+#elif defined(FOREBAY_AVX2) && defined(__AVXVNNI__)
+constexpr int WEIGHT_ZERO = 128;
 INLINE vi dot_bytes(vi sum, vu weights, vu inputs) {
     return (vi)_mm256_dpbusd_avx_epi32((__m256i)sum, (__m256i)weights, (__m256i)inputs);
 }
 #define FOREBAY_DOT_BYTES
-#elif defined(__AVX512BW__)
+#elif defined(FOREBAY_NEON) && defined(__ARM_FEATURE_DOTPROD)
+constexpr int WEIGHT_ZERO = 0;
+INLINE vi dot_bytes(vi sum, vu weights, vu inputs) {
+    return (vi)vdotq_s32((int32x4_t)sum, (int8x16_t)weights, (int8x16_t)inputs);
+}
+#define FOREBAY_DOT_BYTES
+#elif defined(FOREBAY_AVX512) && defined(__AVX512BW__)
 INLINE vs pairs(vu weights, vu inputs) { return (vs)_mm512_maddubs_epi16((__m512i)weights, (__m512i)inputs); }
 INLINE vi pairs(vs weights, vs inputs) { return (vi)_mm512_madd_epi16((__m512i)weights, (__m512i)inputs); }
 #define FOREBAY_DOT_PAIRS
-#elif defined(__AVX2__) && !defined(__AVX512F__)
+#elif defined(FOREBAY_AVX2)
 INLINE vs pairs(vu weights, vu inputs) { return (vs)_mm256_maddubs_epi16((__m256i)weights, (__m256i)inputs); }
 INLINE vi pairs(vs weights, vs inputs) { return (vi)_mm256_madd_epi16((__m256i)weights, (__m256i)inputs); }
 #define FOREBAY_DOT_PAIRS
@@ -52,7 +61,9 @@ INLINE vi pairs(vs weights, vs inputs) { return (vi)_mm256_madd_epi16((__m256i)w
 // which takes more registers than there are.
 template <class V>
 INLINE void now(V& v) {
-#if defined(__x86_64__)
+#if defined(FOREBAY_LANES)
+    asm("" : "+m"(v));  // such a vector may fit no register
+#elif defined(__x86_64__)
     asm("" : "+x"(v));
 #elif defined(__aarch64__)
     asm("" : "+w"(v));
@@ -75,7 +86,7 @@ struct Dot<4> {
     INLINE vi total(Sum sum, int32_t) { return sum; }
 };
 
-// The instruction takes one factor without a sign: weights plus 128, which adds 128 times the sum of the inputs.
+// Weights plus WEIGHT_ZERO, which adds so many times the sum of the inputs.
 template <>
 struct Dot<8> {
     typedef int8_t Input;
@@ -83,10 +94,10 @@ struct Dot<8> {
     static constexpr int vectors = QUARTERS;
     static constexpr int place(int input) { return input; }
     INLINE void unpack(const vu* words, vu* out) {
-        for (int w = 0; w < QUARTERS; w++) out[w] = words[w] ^ 0x80808080u;
+        for (int w = 0; w < QUARTERS; w++) out[w] = words[w] ^ 0x01010101u * WEIGHT_ZERO;
     }
     INLINE void add(Sum& sum, vu weights, vu inputs) { sum = dot_bytes(sum, weights, inputs); }
-    INLINE vi total(Sum sum, int32_t inputs) { return sum - 128 * inputs; }
+    INLINE vi total(Sum sum, int32_t inputs) { return sum - WEIGHT_ZERO * inputs; }
 };
 
 #elif defined(FOREBAY_DOT_PAIRS)
@@ -156,17 +167,6 @@ struct Dot<8> : DotInLanes {
 
 #endif
 
-// Where a shuffle takes each of N values from, known to the compiler (which builds it anew each time otherwise).
-template <class T, int N>
-struct Order {
-    alignas(64) T place[N];
-
-    template <class From>
-    constexpr explicit Order(From from) : place() {
-        for (int i = 0; i < N; i++) place[i] = (T)from(i);
-    }
-};
-
 // Which input stands at place `at` of sixteen.
 template <class D>
 constexpr int inverse(int at) {
@@ -176,14 +176,14 @@ constexpr int inverse(int at) {
 }
 
 // Values [GROUP] as bytes or as 16 bits, in order.
-#if defined(__AVX512F__)
+#if defined(FOREBAY_AVX512)
 INLINE void narrow_all(const vi* values, int8_t* out) {
     for (int i = 0; i < 2; i++) _mm_storeu_si128((__m128i*)out + i, _mm512_cvtepi32_epi8((__m512i)values[i]));
 }
 INLINE void narrow_all(const vi* values, int16_t* out) {
     for (int i = 0; i < 2; i++) _mm256_storeu_si256((__m256i*)out + i, _mm512_cvtepi32_epi16((__m512i)values[i]));
 }
-#elif defined(__AVX2__)
+#elif defined(FOREBAY_AVX2)
 INLINE __m256i narrow_pair(const vi* values) { return _mm256_packs_epi32((__m256i)values[0], (__m256i)values[1]); }
 INLINE void narrow_all(const vi* values, int8_t* out) {
     __m256i mixed = _mm256_packs_epi16(narrow_pair(values), narrow_pair(values + 2));

@@ -44,8 +44,8 @@ INLINE void multiply(
 #pragma GCC unroll 12
             for (int m = 0; m < MR; m++) {
                 vf x = splat(row[m * a_row]);
-                tile.sum[m][p][0] += x * first;
-                tile.sum[m][p][1] += x * second;
+                tile.sum[m][p][0] = multiply_add(tile.sum[m][p][0], x, first);
+                tile.sum[m][p][1] = multiply_add(tile.sum[m][p][1], x, second);
             }
         }
     }

@@ -42,8 +42,8 @@ INLINE void multiply_quantised(
 #pragma GCC unroll 12
                     for (int m = 0; m < MR; m++) {
                         vf input = splat(row[m * x_row]);
-                        tile.sum[m][p][0] += input * first;
-                        tile.sum[m][p][1] += input * second;
+                        tile.sum[m][p][0] = multiply_add(tile.sum[m][p][0], input, first);
+                        tile.sum[m][p][1] = multiply_add(tile.sum[m][p][1], input, second);
                     }
                 }
             }

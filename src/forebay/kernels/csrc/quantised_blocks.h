@@ -14,10 +14,12 @@ struct half {
 };
 
 INLINE vf load_scales(const float* p) { return load(p); }
-#if defined(__AVX512F__)
+#if defined(FOREBAY_AVX512)
 INLINE vf load_scales(const half* p) { return (vf)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i*)p)); }
-#elif defined(__AVX2__) && defined(__F16C__)
+#elif defined(FOREBAY_AVX2) && defined(__F16C__)
 INLINE vf load_scales(const half* p) { return (vf)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i*)p)); }
+#elif defined(FOREBAY_NEON)
+INLINE vf load_scales(const half* p) { return (vf)vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(&p->bits))); }
 #else
 // Shifted into place, an fp16 is an fp32 with an exponent too small by 112; this holds for subnormal ones too.
 INLINE vf load_scales(const half* p) {

@@ -6,22 +6,21 @@
 
 namespace {
 
-// Sum of squares in an order that depends on the length only.
+// Sum of squares in an order that depends on the length only: 32 sums, then halves of them.
 INLINE float sum_of_squares(const float* x, int64_t n) {
-    vf sums[4] = {};
+    constexpr int LANES = 32;
+    vf sums[LANES / W] = {};
+    auto add = [&](const float* from) {
+        for (int j = 0; j < LANES / W; j++) sums[j] = multiply_add(sums[j], load(from + j * W), load(from + j * W));
+    };
     int64_t i = 0;
-    for (; i + 4 * W <= n; i += 4 * W)
-        for (int j = 0; j < 4; j++) {
-            vf v = load(x + i + j * W);
-            sums[j] += v * v;
-        }
-    for (; i + W <= n; i += W) {
-        vf v = load(x + i);
-        sums[0] += v * v;
+    for (; i + LANES <= n; i += LANES) add(x + i);
+    if (i < n) {
+        float rest[LANES] = {};
+        std::memcpy(rest, x + i, (n - i) * sizeof *x);
+        add(rest);
     }
-    float sum = horizontal_sum((sums[0] + sums[1]) + (sums[2] + sums[3]));
-    for (; i < n; i++) sum += x[i] * x[i];
-    return sum;
+    return sum_of_lanes(sums);
 }
 
 INLINE void normalise(const float* x, const float* weight, float* out, int64_t n, float eps) {
@@ -32,8 +31,8 @@ INLINE void normalise(const float* x, const float* weight, float* out, int64_t n
 INLINE void rotate(float* head, const float* cos, const float* sin, int64_t half) {
     for (int64_t d = 0; d < half; d++) {
         float first = head[d], second = head[d + half];
-        head[d] = first * cos[d] - second * sin[d];
-        head[d + half] = second * cos[d] + first * sin[d];
+        head[d] = multiply_add(-(second * sin[d]), first, cos[d]);
+        head[d + half] = multiply_add(first * sin[d], second, cos[d]);
     }
 }
 

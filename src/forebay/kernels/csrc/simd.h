@@ -1,7 +1,8 @@
 // Vectors of W floats in GCC's vector extensions, bf16 conversion and exp. No operation on tensors.
 //
 // One source for AVX-512 (W = 16), AVX2 (8) and 128-bit sets such as NEON (4). Without -ffast-math the compiler keeps
-// the order of additions as written, which is what makes results independent of the batch.
+// the order of additions as written, which is what makes results independent of the batch. With FOREBAY_LANES, which
+// tests define, vectors have so many lanes on any processor, and no instruction set is named.
 #pragma once
 
 #include <cstdint>
@@ -11,13 +12,23 @@
 #include <immintrin.h>
 #endif
 
-#if defined(__AVX512F__)
+#if defined(__aarch64__)
+#include <arm_neon.h>
+#endif
+
+#if defined(FOREBAY_LANES)
+constexpr int W = FOREBAY_LANES;
+constexpr int ACCUMULATORS = W == 8 ? 12 : 24;
+#elif defined(__AVX512F__)
+#define FOREBAY_AVX512
 constexpr int W = 16;
 constexpr int ACCUMULATORS = 24;  // of 32 registers
 #elif defined(__AVX2__)
+#define FOREBAY_AVX2
 constexpr int W = 8;
 constexpr int ACCUMULATORS = 12;  // of 16 registers
 #elif defined(__aarch64__)
+#define FOREBAY_NEON
 constexpr int W = 4;
 constexpr int ACCUMULATORS = 24;
 #else
@@ -108,17 +119,33 @@ INLINE void streamed() {}
 #endif
 
 // sum + a * b, rounded once where the processor can. Written as a sum of a product, the compiler may or may not fuse it,
-// as it finds best for each place.
-INLINE vf multiply_add(vf sum, vf a, vf b) {
-#if defined(__AVX512F__)
-    return (vf)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)sum);
-#elif defined(__FMA__) && defined(__AVX2__)
-    return (vf)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)sum);
-#elif defined(__FP_FAST_FMAF)
-    for (int i = 0; i < W; i++) sum[i] = __builtin_fmaf(a[i], b[i], sum[i]);
-    return sum;
+// as it finds best for each place; results would depend on the place, the compiler and the processor.
+INLINE float multiply_add(float sum, float a, float b) {
+#if defined(__FP_FAST_FMAF)
+    return __builtin_fmaf(a, b, sum);
 #else
     return sum + a * b;
+#endif
+}
+INLINE vf multiply_add(vf sum, vf a, vf b) {
+#if defined(FOREBAY_AVX512)
+    return (vf)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)sum);
+#elif defined(FOREBAY_AVX2) && defined(__FMA__)
+    return (vf)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)sum);
+#elif defined(FOREBAY_NEON)
+    return (vf)vfmaq_f32((float32x4_t)sum, (float32x4_t)a, (float32x4_t)b);
+#elif defined(FOREBAY_LANES) && defined(__FMA__)
+    for (int i = 0; i < W; i += 4) {
+        __m128 parts[3];
+        const vf* whole[3] = {&a, &b, &sum};
+        for (int j = 0; j < 3; j++) std::memcpy(parts + j, (const float*)whole[j] + i, sizeof *parts);
+        parts[2] = _mm_fmadd_ps(parts[0], parts[1], parts[2]);
+        std::memcpy((float*)&sum + i, parts + 2, sizeof *parts);
+    }
+    return sum;
+#else
+    for (int i = 0; i < W; i++) sum[i] = multiply_add((float)sum[i], (float)a[i], (float)b[i]);
+    return sum;
 #endif
 }
 
@@ -141,33 +168,40 @@ INLINE void narrow(float x, bf16* out) {
 
 INLINE vf maximum(vf a, vf b) { return a > b ? a : b; }
 
-// Each lane takes the one `distance` away, a power of two below W. The order is a table: built in a register, it costs
-// more than the shuffle.
-struct Exchanges {
-    alignas(64) int32_t from[4][W] = {};
-    constexpr Exchanges() {
-        for (int step = 0; step < 4; step++)
-            for (int i = 0; i < W; i++) from[step][i] = i ^ (1 << step);
+// Where a shuffle takes each of N values from, known to the compiler (which builds it anew each time otherwise).
+template <class T, int N>
+struct Order {
+    alignas(64) T place[N];
+
+    template <class From>
+    constexpr explicit Order(From from) : place() {
+        for (int i = 0; i < N; i++) place[i] = (T)from(i);
     }
 };
 
-// All lanes combined, in every lane: halves first, neighbours last.
-template <class Combine>
-INLINE vf across(vf v, Combine combine) {
-    static constexpr Exchanges exchanges;
-#pragma GCC unroll 4
-    for (int step = W == 16 ? 3 : W == 8 ? 2 : 1; step >= 0; step--) {
-        vi from;
-        std::memcpy(&from, exchanges.from[step], sizeof from);
-        v = combine(v, __builtin_shuffle(v, from));
-    }
+// The same in every lane: what `join` makes of all lanes, halves first.
+template <int HALF = W / 2, class V, class Join>
+INLINE V over_lanes(V v, const Join& join) {
+    static constexpr Order<int32_t, W> rotated([](int i) { return (i + HALF) % W; });
+    vi from;
+    std::memcpy(&from, rotated.place, sizeof from);
+    v = join(v, __builtin_shuffle(v, from));
+    if constexpr (HALF > 1) return over_lanes<HALF / 2>(v, join);
     return v;
 }
 
-INLINE float horizontal_sum(vf v) { return across(v, [](vf a, vf b) { return a + b; })[0]; }
+// The sum of N vectors' lanes, halves first: the same order for any W, when N * W is the same.
+template <int N>
+INLINE float sum_of_lanes(vf (&sums)[N]) {
+#pragma GCC unroll 4
+    for (int half = N / 2; half > 0; half /= 2)
+#pragma GCC unroll 8
+        for (int i = 0; i < half; i++) sums[i] += sums[i + half];
+    return over_lanes(sums[0], [](vf a, vf b) { return a + b; })[0];
+}
 
 // The largest in every lane.
-INLINE vf spread_max(vf v) { return across(v, maximum); }
+INLINE vf spread_max(vf v) { return over_lanes(v, maximum); }
 
 INLINE float horizontal_max(vf v) { return spread_max(v)[0]; }
 
@@ -176,17 +210,17 @@ INLINE vf exponential(vf x) {
     const vf low = splat(-87.0f), high = splat(88.0f), magic = splat(12582912.0f);  // 1.5 * 2^23: rounds to an integer
     vi vanishes = x < low;
     vf t = x < low ? low : (x > high ? high : x);
-    vf shifted = t * 1.44269504f + magic;
+    vf shifted = multiply_add(magic, t, splat(1.44269504f));
     vf n = shifted - magic;
-    vf r = t - n * 0.693359375f;
-    r = r - n * -2.12194440e-4f;
+    vf r = multiply_add(t, n, splat(-0.693359375f));
+    r = multiply_add(r, n, splat(2.12194440e-4f));
     vf p = splat(1.9875691500e-4f);
-    p = p * r + 1.3981999507e-3f;
-    p = p * r + 8.3334519073e-3f;
-    p = p * r + 4.1665795894e-2f;
-    p = p * r + 1.6666665459e-1f;
-    p = p * r + 5.0000001201e-1f;
-    p = p * (r * r) + r + 1.0f;
+    p = multiply_add(splat(1.3981999507e-3f), p, r);
+    p = multiply_add(splat(8.3334519073e-3f), p, r);
+    p = multiply_add(splat(4.1665795894e-2f), p, r);
+    p = multiply_add(splat(1.6666665459e-1f), p, r);
+    p = multiply_add(splat(5.0000001201e-1f), p, r);
+    p = multiply_add(r, p, r * r) + 1.0f;
     vi exponent = ((vi)shifted - (vi)magic) << 23;
     vf result = (vf)((vi)p + exponent);
     return vanishes ? vf{} : result;

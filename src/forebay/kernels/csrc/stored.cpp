@@ -129,7 +129,7 @@ INLINE void load_some(const uint8_t* row, int count, T* values) {
 
 // STEP numbers of fp16.
 INLINE void widen_step(const uint8_t* row, float* wide) {
-#if defined(__AVX512F__) || (defined(__AVX2__) && defined(__F16C__))
+#if defined(FOREBAY_AVX512) || defined(FOREBAY_NEON) || (defined(FOREBAY_AVX2) && defined(__F16C__))
     for (int i = 0; i < STEP; i += W) store(wide + i, load_scales((const half*)row + i));
 #else
     for (int i = 0; i < STEP; i++) wide[i] = widen(at<half>(row + i * sizeof(half)));
