@@ -44,6 +44,7 @@ class FakeConnection:
         """Nobody listens."""
 
 
+@pytest.mark.parametrize("low_memory", [False, True])
 @pytest.mark.parametrize(
     ("working", "times"),
     [
@@ -55,9 +56,10 @@ class FakeConnection:
     ],
 )
 def test_memory_goes_back_once_after_work(
-    monkeypatch: pytest.MonkeyPatch, working: list[bool], times: list[int]
+    monkeypatch: pytest.MonkeyPatch, working: list[bool], times: list[int], low_memory: bool
 ) -> None:
-    connection, trimmed, steps = FakeConnection(len(working) + 1), list[int](), 0
+    """Libraries' pages too, where memory is to be spared."""
+    connection, trimmed, released, steps = FakeConnection(len(working) + 1), list[int](), list[int](), 0
 
     def counted() -> Iterator[bool]:
         nonlocal steps
@@ -65,6 +67,8 @@ def test_memory_goes_back_once_after_work(
             yield works
 
     monkeypatch.setattr(worker, "trim_heap", lambda: trimmed.append(steps))
+    monkeypatch.setattr(worker, "release_library_pages", lambda: released.append(steps))
     monkeypatch.setattr(time, "monotonic", lambda: connection.now)
-    worker.serve(FakeEngine(counted()), connection)  # type: ignore[arg-type]
+    worker.serve(FakeEngine(counted()), connection, low_memory=low_memory)  # type: ignore[arg-type]
     assert trimmed == times
+    assert released == (times if low_memory else [])

@@ -91,9 +91,10 @@ class Connection:
         self._context.term()
 
 
-def serve(engine: Engine, connection: Connection) -> None:
+def serve(engine: Engine, connection: Connection, *, low_memory: bool = False) -> None:
     """Step while there is work and answer messages until told to stop. What steps have freed goes back to the system
-    once there was no work for a while."""
+    once there was no work for a while; with `low_memory` so do the pages of libraries, which the next steps read again.
+    """
     next_stats, busy, trim_at = 0.0, False, math.inf
     while True:
         for message in connection.receive(_wait_ms(engine)):
@@ -111,6 +112,8 @@ def serve(engine: Engine, connection: Connection) -> None:
             trim_at = now + _TRIM_AFTER_S
         elif now >= trim_at:
             trim_heap()
+            if low_memory:
+                release_library_pages()
             trim_at = math.inf
         busy = engine.has_work
 
@@ -162,7 +165,7 @@ def main() -> int:
         connection.send(Ready(engine.info, engine.stats().tiers))
         release_library_pages()
         try:
-            serve(engine, connection)
+            serve(engine, connection, low_memory=options.low_memory)
         finally:
             engine.close(lambda share: connection.send(Progress(FLUSHING, share)))
     except Exception as error:
