@@ -65,9 +65,7 @@ def test_linear(
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("threads", [1, 3])
-def test_linear_in_one_call_or_in_pieces(
-    rounding: NativeKernels, library: Path, kind: str, threads: int
-) -> None:
+def test_linear_in_one_call_or_in_pieces(rounding: NativeKernels, library: Path, kind: str, threads: int) -> None:
     """More rows than are rounded at once."""
     weight, x = rounding.pack_quantised(quantised(kind, 320, 576), torch.bfloat16), random(1100, 576, seed=1)
     together = rounding.linear(x, weight)

@@ -28,8 +28,8 @@ class BuildError(Exception):
 def built_library(*definitions: str) -> tuple[Path, float]:
     """The library for these sources, this compiler and this processor, and the seconds spent compiling (0 when cached).
 
-    `definitions` (`-DNAME=VALUE`) are for tests. Processes that ask at the same time wait for one build. Raises BuildError without a compiler, when it fails, or when
-    the cache can't be written.
+    `definitions` (`-DNAME=VALUE`) are for tests. Processes that ask at the same time wait for one build. Raises
+    BuildError without a compiler, when it fails, or when the cache can't be written.
     """
     compiler = find_compiler()
     if compiler is None:
