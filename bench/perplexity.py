@@ -25,6 +25,7 @@ CHUNK = 256
 CASES: tuple[tuple[str, torch.dtype, Quantize, Activations], ...] = (
     ("fp32, dequantised", torch.float32, "none", "fp32"),
     ("bf16, dequantised", torch.bfloat16, "none", "fp32"),
+    ("bf16, bf16 inputs", torch.bfloat16, "none", "bf16"),
     ("as stored (auto)", torch.bfloat16, "auto", "fp32"),
     ("auto, int8 inputs", torch.bfloat16, "auto", "int8"),
     ("rest to int8", torch.bfloat16, "int8", "fp32"),

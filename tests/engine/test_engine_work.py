@@ -14,6 +14,7 @@ from forebay.core.request import GenerateRequest, SamplingParams
 from forebay.engine import WorkerOptions
 from forebay.engine.build import build_engine
 from forebay.engine.engine import Engine
+from forebay.kernels import Activations, load_kernels
 
 LAYER = 2 * (64 * 64 + 2 * 32 * 64 + 64 * 64 + 3 * 96 * 64)
 """Operations of a token in a layer: q 64x64, k and v 32x64 each, output 64x64, gate, up and down 96x64 each."""
@@ -52,8 +53,10 @@ def test_steps_add_up(engine: Engine) -> None:
 
 
 def test_only_quantised_weights_are_multiplied_in_integers(engine: Engine, tmp_path: Path) -> None:
-    """What is not rounded has the limits, and the kernels' name, of products that are not."""
-    assert (engine.info.activations, engine.info.kernels.endswith("-int8")) == ("fp32", False)
+    """What is not rounded, or to bf16, has the limits, and the kernels' name, of such products."""
+    plain: Activations = "bf16" if load_kernels("native", "int8").rounds_bf16 else "fp32"
+    assert engine.info.activations == plain
+    assert engine.info.kernels == load_kernels("native", plain).name
     tiny.save(tiny.build(tiny.llama()), tmp_path)
     options = WorkerOptions(model=str(tmp_path), kv_memory=8 << 20, kernels="native", quantize="int4")
     with contextlib.closing(build_engine(options, lambda _stage, _share: None)) as rounding:

@@ -24,13 +24,20 @@ def activations(request: pytest.FixtureRequest) -> Activations:
 
 @pytest.fixture(scope="module")
 def own(activations: Activations) -> NativeKernels:
-    return NativeKernels(built_library()[0], threads=2, activations=activations)
+    return _kernels(built_library()[0], activations)
 
 
 @pytest.fixture(scope="module")
 def other(library: Path, activations: Activations) -> NativeKernels:
     """The same, or with other lanes."""
-    return NativeKernels(library, threads=2, activations=activations)
+    return _kernels(library, activations)
+
+
+def _kernels(library: Path, activations: Activations) -> NativeKernels:
+    """Ones that round inputs to bf16 even where products of it are no faster."""
+    kernels = NativeKernels(library, threads=2, activations=activations)
+    kernels.rounds_bf16 = activations == "int8"
+    return kernels
 
 
 @pytest.mark.parametrize("kind", [*KINDS, "bf16", "fp32"])

@@ -138,7 +138,7 @@ class EngineBenchOptions:
     quantize: Quantize = "auto"
     """As for forebay serve: auto keeps 4 and 8 bits of a GGUF file, int4 and int8 quantise the others too."""
     activations: Activations = "int8"
-    """As for forebay serve: int8 rounds what quantised weights are multiplied with to 8 bits, fp32 doesn't."""
+    """As for forebay serve: how far what weights are multiplied with may be rounded."""
     threads: Positive | None = None
     """Compute threads; by default the cores that this process may use."""
     kernels: KernelChoice = "auto"

@@ -46,8 +46,8 @@ class CompareOptions:
     quantize: Quantize = "auto"
     """Weights of our side, as for forebay serve."""
     activations: Literal["int8", "fp32", "both"] = "int8"
-    """What our side's products with quantised weights are computed in, as for forebay serve; both takes turns with
-    each, and fp32 is the side `ours-fp32` then."""
+    """How far our side may round what weights are multiplied with, as for forebay serve; both takes turns with int8 and
+    fp32, which is the side `ours-fp32` then."""
     vllm_dtype: Literal["auto", "bfloat16", "float32"] = "auto"
     """What vLLM computes in; auto is float32 where the processor has no AVX-512 or bf16 arithmetic, else bfloat16."""
     threads: Positive | None = None

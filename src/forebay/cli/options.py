@@ -78,8 +78,9 @@ class EngineOptions:
     quantize: Quantize = "auto"
     """auto keeps weights that a GGUF file holds at 4 or 8 bits as they are; int4 and int8 quantise the others too."""
     activations: Activations = "int8"
-    """int8 rounds what quantised weights are multiplied with to 8 bits, as llama.cpp does; fp32 gives exactly what the
-    weights say, and takes up to two thirds more time. Both say nothing of weights that are not quantised."""
+    """How far what weights are multiplied with may be rounded. int8: to 8 bits with quantised weights, as llama.cpp
+    does, and to bf16 with bf16 weights where the processor multiplies bf16; bf16: the latter alone; fp32: not at all,
+    which gives exactly what the weights say and takes up to twice the time."""
     kv_dtype: Dtype | None = None
     """How the KV cache is kept; by default as the weights."""
     kv_memory: Size | None = None

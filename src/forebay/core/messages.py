@@ -204,8 +204,8 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds that pages stay unread, by retention class."""
     kernels: str
     """Which kernels run, for example `native-avx2`, `native-avx2-int8` or `torch`."""
-    activations: Literal["int8", "fp32"] = "fp32"
-    """What products with weights are computed in; fp32 also where no weight is quantised."""
+    activations: Literal["int8", "bf16", "fp32"] = "fp32"
+    """How far a layer's inputs are rounded; fp32 also where nothing is gained by it."""
     threads: str = ""
     """How many threads compute, why, and whether they are pinned; in words."""
 

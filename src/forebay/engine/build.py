@@ -59,7 +59,7 @@ def build_engine(options: WorkerOptions, report: Report) -> Engine:
         lambda done: report("loading weights", done),
         quantize=options.quantize,
     )
-    # Where no weight is quantised nothing is rounded, and the machine's limits are those of the other products.
+    # What is rounded depends on the weights too, and the machine's limits are those of the products that are made.
     computing = load_kernels(options.kernels, model.activations)
     return _assemble(options, source, computing, model, str(threads))
 

@@ -26,10 +26,10 @@ from forebay.kernels.stored import StoredRows
 
 PAGE_TOKENS = 16
 
-Activations = Literal["fp32", "int8"]
-"""What products with quantised weights are computed in: `fp32`, as with plain ones; or `int8`, the inputs of a layer
-rounded to 8 bits in groups of 32, which is faster and gives slightly other numbers. Products with plain weights are
-fp32 either way.
+Activations = Literal["fp32", "bf16", "int8"]
+"""How far the inputs of a layer may be rounded before they are multiplied with weights, which is faster and gives
+slightly other numbers: `fp32` not at all; `bf16` to bf16 with weights of bf16, where the processor has products of it;
+`int8` also to 8 bits in groups of 32 with quantised weights. Products with weights of fp32 are fp32 always.
 """
 
 
@@ -149,7 +149,10 @@ class Kernels(Protocol):
     """Whether quantised matrices stay at their few bits in memory; else they are stored dequantised."""
 
     activations: Activations
-    """How `linear` multiplies with quantised matrices."""
+    """How far `linear` may round its inputs."""
+
+    rounds_bf16: bool
+    """Whether it rounds them to bf16 with matrices of bf16: where that is allowed, and faster."""
 
     copy_bytes: CopyBytes
     """Copies memory that is not read soon: pages of the KV cache between the tiers."""
@@ -170,7 +173,7 @@ class Kernels(Protocol):
 
     def linear(self, x: Tensor, weight: Weight, bias: Tensor | None = None, residual: Tensor | None = None) -> Tensor:
         """x [T, K] → x @ weightᵀ (+ bias [N]) (+ residual [T, N]) as [T, N]. With `activations` int8 and a quantised
-        weight, x is `rounded_inputs(x)`.
+        weight, x is `rounded_inputs(x)`; with `rounds_bf16` and a weight of bf16, x is rounded to bf16.
         """
 
     def embed(self, ids: Tensor, weight: Weight) -> Tensor:

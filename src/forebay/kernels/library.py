@@ -32,11 +32,14 @@ class Stored(IntEnum):
     BF16 = 30
 
 
-INT8_INPUTS = -1
-"""In the place of a number of rows that are few, with quantised matrices: inputs are rounded to 8 bits."""
+ROUNDED_INPUTS = -1
+"""In the place of a number of rows that are few: inputs are rounded, to 8 bits with quantised matrices, to bf16 with
+those of bf16.
+"""
 
 _SIGNATURES: dict[str, tuple[type | None, list[type]]] = {
     "forebay_panel": (c_int64, []),
+    "forebay_multiplies_bf16": (c_int, []),
     "forebay_linear": (None, [c_void_p] * 5 + [c_int64] * 3 + [c_int] * 3),
     "forebay_pack": (None, [c_void_p] * 2 + [c_int64] * 2 + [c_int]),
     "forebay_quantised_bytes": (c_int64, [c_int64] * 2 + [c_int]),

@@ -30,8 +30,8 @@ class MachineLimits:
     read_gbps: float
     """10^9 bytes a second that all threads together read from memory."""
     gemm_gflops: float
-    """10^9 operations a second of the fastest product: fp32, ours (bf16 weights) or torch's; with 8-bit activations
-    also ours of integers (4-bit weights).
+    """10^9 operations a second of the fastest product that inputs may be rounded for: ours or torch's of fp32 and, where
+    the processor has it, of bf16; with 8-bit activations also ours of integers (4-bit weights).
     """
 
 
@@ -62,10 +62,12 @@ def gemm_gflops(kernels: Kernels, budget_s: float = 1.0) -> float:
 def _gflops(kernels: Kernels, shape: tuple[int, int, int], budget_s: float) -> float:
     rows, inputs, outputs = shape
     x, matrix = torch.randn(rows, inputs), torch.randn(outputs, inputs)
-    packed = [kernels.pack(matrix, torch.bfloat16)]
+    products = [partial(functional.linear, x, matrix), partial(kernels.linear, x, kernels.pack(matrix, torch.bfloat16))]
+    if kernels.rounds_bf16:
+        products.append(partial(functional.linear, x.bfloat16(), matrix.bfloat16()))
     if kernels.activations == "int8":
-        packed.append(kernels.pack_quantised(quantise(matrix, 4), torch.bfloat16))
-    products = [partial(functional.linear, x, matrix), *(partial(kernels.linear, x, weight) for weight in packed)]
+        integers = kernels.pack_quantised(quantise(matrix, 4), torch.bfloat16)
+        products.append(partial(kernels.linear, x, integers))
     fastest = min(best_seconds(product, budget_s / len(products)) for product in products)
     return 2 * rows * inputs * outputs / 1e9 / fastest
 

@@ -17,8 +17,8 @@ _VECTOR_SETS = (("avx512f", "avx512"), ("avx2", "avx2"), ("asimd", "neon"))
 
 
 def load_kernels(name: str = "auto", activations: Activations = "fp32") -> Kernels:
-    """The backend called `name`: "native", "torch", or "auto" for native where possible. `activations` says how it
-    multiplies with quantised weights.
+    """The backend called `name`: "native", "torch", or "auto" for native where possible. `activations` says how far it
+    rounds what it multiplies with weights.
 
     The first call on a machine compiles for a few seconds; later ones load what is in the cache. Raises ConfigError for
     another name, and for "native" where it can't be built.
@@ -41,7 +41,7 @@ def _native(activations: Activations) -> NativeKernels:
     if seconds:
         _log.info("compiled the native kernels in %.1f s, kept as %s", seconds, library)
     name = f"native-{_instruction_set()}"
-    return NativeKernels(library, name if activations == "fp32" else f"{name}-int8", activations=activations)
+    return NativeKernels(library, name if activations == "fp32" else f"{name}-{activations}", activations=activations)
 
 
 def _instruction_set() -> str:

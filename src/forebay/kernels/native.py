@@ -30,7 +30,7 @@ from forebay.kernels.interface import (
     Weight,
 )
 from forebay.kernels.layer_table import NativeStack
-from forebay.kernels.library import INT8_INPUTS, load_library
+from forebay.kernels.library import ROUNDED_INPUTS, load_library
 from forebay.kernels.panels import PLAIN_FORMATS, NativeWeight, PanelPacker
 from forebay.kernels.quantised import QuantisedMatrix
 from forebay.kernels.stored import StoredRows
@@ -52,6 +52,7 @@ class NativeKernels:
         self.name = name
         self.activations = activations
         self._library = load_library(library)
+        self.rounds_bf16 = activations != "fp32" and bool(self._library.forebay_multiplies_bf16())
         self._threads = threads or torch.get_num_threads()
         self._packer = PanelPacker(self._library)
         self.copy_bytes: CopyBytes = self._library.forebay_copy_past_caches
@@ -249,12 +250,14 @@ class NativeKernels:
         self._library.forebay_read(buffer.data_ptr(), buffer.numel(), self._threads)
 
     def _place(self, weight: Weight) -> tuple[int, int, int]:
-        """A packed matrix's address, format and number of rows that are few for it."""
+        """A packed matrix's address, format, and number of rows that are few for it, or that inputs are rounded."""
         own = _own(weight)
         return own.address, own.format, self._few_rows(own)
 
     def _few_rows(self, weight: NativeWeight) -> int:
-        return INT8_INPUTS if self.activations == "int8" else self._few.get(_kind(weight), USUAL_CROSSOVER)
+        plain = weight.format in PLAIN_FORMATS.values()
+        rounds = self.rounds_bf16 if plain else self.activations == "int8"
+        return ROUNDED_INPUTS if rounds else self._few.get(_kind(weight), USUAL_CROSSOVER)
 
     def _prepare(self, batch: StepBatch) -> PreparedBatch:
         """Addresses of the batch's tensors, checked when the batch is first seen."""

@@ -103,8 +103,8 @@ class PanelPacker:
         """A matrix whose panels are not written."""
         outputs, inputs = shape
         if form in PLAIN_FORMATS.values():
-            itemsize = 4 if form is Format.FP32 else 2
-            nbytes = -(-outputs // self._panel) * self._panel * inputs * itemsize
+            words = inputs if form is Format.FP32 else -(-inputs // 2)
+            nbytes = -(-outputs // self._panel) * self._panel * words * 4
         else:
             nbytes = self._library.forebay_quantised_bytes(outputs, inputs, form)
         panels = torch.empty(nbytes, dtype=torch.uint8)

@@ -57,6 +57,7 @@ class TorchKernels:
 
     name = "torch"
     keeps_quantised = False
+    rounds_bf16 = False
     copy_bytes: CopyBytes = staticmethod(plain_copy)
 
     def __init__(self, activations: Activations = "fp32") -> None:

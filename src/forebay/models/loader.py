@@ -98,19 +98,28 @@ class _Builder:
         self._keeps_stored = quantize in _BITS or (quantize == "auto" and worth_keeping)
         self._on_progress = on_progress
         self._quantised = False
+        self._plain = False
 
     @property
     def activations(self) -> Activations:
-        """What products with the weights that were built are computed in."""
-        return self._kernels.activations if self._quantised else "fp32"
+        """How far inputs are rounded that are multiplied with the weights that were built."""
+        return self._rounded[0] if self._rounded else "fp32"
+
+    @property
+    def _rounded(self) -> tuple[Activations, ...]:
+        """What inputs are rounded to, beside the weights for which they are; the coarsest first."""
+        found: list[Activations] = []
+        if self._quantised and self._kernels.activations == "int8":
+            found.append("int8")
+        if self._plain and self._dtype is torch.bfloat16 and self._kernels.rounds_bf16:
+            found.append("bf16")
+        return tuple(found)
 
     @property
     def held(self) -> str:
         """How the weights that were built are held and multiplied, for the model's fingerprint."""
-        if not self._quantised:
-            return str(self._dtype)
-        computed = "" if self.activations == "fp32" else f":{self.activations}"
-        return f"{self._dtype}:{self._quantize}{computed}"
+        held = (str(self._dtype), *([self._quantize] if self._quantised else []))
+        return ":".join((*held, *self._rounded))
 
     def check_memory(self) -> None:
         """Raises ConfigError when the model does not fit into what is free."""
@@ -180,6 +189,7 @@ class _Builder:
     def _matrix(self, layer: int | None, *parts: Part) -> Weight:
         bits = self._bits(layer, *parts)
         self._quantised |= bits is not None
+        self._plain |= bits is None
         if self._as_stored(layer, *parts):
             with ExitStack() as reading:
                 stored = [reading.enter_context(self._reader.stored(part, layer)) for part in parts]

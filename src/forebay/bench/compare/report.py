@@ -129,5 +129,5 @@ def goal_text(row: Row) -> str:
     if row.goal.below is not None:
         parts.append(f"under {row.goal.below:g} {row.unit}")
     if row.goal.of_float_limit is not None:
-        parts.append(f"{row.goal.of_float_limit:.0%} of the limit of fp32 products")
+        parts.append(f"{row.goal.of_float_limit:.0%} of the limit of floating-point products")
     return ", ".join(parts)

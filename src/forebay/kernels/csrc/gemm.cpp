@@ -1,45 +1,74 @@
 // Linear layers and embedding over packed weights of bf16 or fp32. Quantised weights, attention and row operations are
 // elsewhere.
 //
-// Packed: panels [ceil(N / PANEL)][K][PANEL], zero-padded, each row of a panel ordered so that `load_pair` yields the
-// columns in order. Few rows: the panels are streamed from memory once for all rows. Many rows: a block of rows stays
-// in the second-level cache while the panels pass by.
+// Packed: panels [ceil(N / PANEL)][K][PANEL] of fp32, [ceil(N / PANEL)][ceil(K / 2)][PANEL] of pairs of bf16, zero-padded.
+// Few rows: the panels are streamed from memory once for all rows. Many rows: a block of rows stays in the second-level
+// cache while the panels pass by. Pairs of bf16 are widened, or multiplied as they are with inputs rounded to bf16,
+// which processors that have it do twice as fast. In pairs or not, whatever the number of rows.
 #include "linear.h"
 #include "quantised.h"
+#include "scratch.h"
 
 namespace {
 
-template <class T>
-void linear(const Linear<T>& job, int threads) {
-    constexpr int64_t CACHE = 256 << 10;
-    auto work = [&](int64_t row, int64_t row_end, int64_t panel, int64_t end) {
-        int64_t step = panel_steps(row_end - row);
-        for (; panel < end; panel += step) pass_under<true>(job, row, row_end, panel, std::min(panel + step, end));
-    };
-    spread(job.rows, job.outputs, job.inputs, CACHE, panel_steps(job.rows), threads, work);
+// Rows of fp32 as rows of pairs of bf16; an odd one out gets a zero.
+INLINE void round_row(const float* x, int64_t inputs, bf16* out) {
+    int64_t k = 0;
+    for (; k + W <= inputs; k += W) {
+        vh rounded = narrow(load(x + k));
+        std::memcpy(out + k, &rounded, sizeof rounded);
+    }
+    for (; k < inputs; k++) narrow(x[k], out + k);
+    if (inputs % 2) out[inputs] = {};
 }
+
+void rounded_linear(const Linear<bf16>& job, int threads) {
+    constexpr int64_t MOST_ROWS = 512;
+    by_rows(job, MOST_ROWS, [&](const Linear<bf16>& part) {
+        int64_t pairs = (part.inputs + 1) / 2;
+        float* rounded = scratch(part.rows * pairs);
+        int awake = part.rows * part.inputs < 1 << 15 ? 1 : threads;  // so few are done before the others are
+        share(part.rows, awake, [&](int64_t row) {
+            round_row(part.x + row * part.inputs, part.inputs, (bf16*)(rounded + row * pairs));
+        });
+        all_rows(
+            Linear<bf16_pair>{
+                rounded, part.panels, part.bias, part.residual, part.out, part.rows, part.outputs, pairs
+            },
+            threads
+        );
+    });
+}
+
+// Rows of T below each other, `in_value` consecutive ones of a row in a Value of the panels.
+template <class T>
+struct Packed {
+    static constexpr int in_value = 4 / sizeof(T);
+    int64_t inputs;
+
+    int64_t at(int64_t column, int64_t k) const {
+        int64_t values = (inputs + in_value - 1) / in_value, value = column / PANEL * values + k / in_value;
+        return (value * PANEL + column % PANEL) * in_value + k % in_value;
+    }
+};
 
 template <class T>
 void pack(const T* weight, T* out, int64_t outputs, int64_t inputs) {
+    Packed<T> packed{inputs};
+    int64_t whole = (inputs + packed.in_value - 1) / packed.in_value * packed.in_value;
 #pragma omp parallel for schedule(static)
     for (int64_t panel = 0; panel < (outputs + PANEL - 1) / PANEL; panel++)
-        for (int64_t k = 0; k < inputs; k++)
-            for (int i = 0; i < PANEL; i++) {
-                // The value at storage index i is loaded into place pair_place(i), which is its column.
-                int64_t column = panel * PANEL + pair_place<T>(i);
-                out[(panel * inputs + k) * PANEL + i] = column < outputs ? weight[column * inputs + k] : T{};
-            }
+        for (int64_t k = 0; k < whole; k++)
+            for (int64_t column = panel * PANEL; column < (panel + 1) * PANEL; column++)
+                out[packed.at(column, k)] = column < outputs && k < inputs ? weight[column * inputs + k] : T{};
 }
 
 template <class T>
 void embed(const int32_t* ids, const T* panels, float* out, int64_t tokens, int64_t inputs) {
-    int place[PANEL];
-    for (int i = 0; i < PANEL; i++) place[pair_place<T>(i)] = i;
+    Packed<T> packed{inputs};
 #pragma omp parallel for schedule(static) if (tokens >= 16)
-    for (int64_t t = 0; t < tokens; t++) {
-        const T* column = panels + ids[t] / PANEL * inputs * PANEL + place[ids[t] % PANEL];
-        for (int64_t k = 0; k < inputs; k++) out[t * inputs + k] = widen(column[k * PANEL]);
-    }
+    for (int64_t t = 0; t < tokens; t++)
+        for (int64_t k = 0; k < inputs; k++) out[t * inputs + k] = widen(panels[packed.at(ids[t], k)]);
 }
 
 }  // namespace
@@ -48,16 +77,20 @@ extern "C" {
 
 int64_t forebay_panel() { return PANEL; }
 
+// Whether products of bf16 are faster than those of fp32 here.
+int forebay_multiplies_bf16() { return MULTIPLIES_BF16; }
+
 void forebay_linear(
     const float* x, const void* panels, const float* bias, const float* residual, float* out, int64_t rows,
     int64_t outputs, int64_t inputs, int format, int few, int threads
 ) {
-    if (format == BF16)
-        linear(Linear<bf16>{x, (const bf16*)panels, bias, residual, out, rows, outputs, inputs}, threads);
-    else if (format == FP32)
-        linear(Linear<float>{x, (const float*)panels, bias, residual, out, rows, outputs, inputs}, threads);
+    if (format == BF16) {
+        auto work = few == ROUNDED_INPUTS ? rounded_linear : all_rows<bf16>;
+        work({x, (const bf16_pair*)panels, bias, residual, out, rows, outputs, inputs}, threads);
+    } else if (format == FP32)
+        all_rows(Linear<float>{x, (const float*)panels, bias, residual, out, rows, outputs, inputs}, threads);
     else {
-        auto work = few == INT8_INPUTS ? integer_linear : quantised_linear;
+        auto work = few == ROUNDED_INPUTS ? integer_linear : quantised_linear;
         work(format, {x, nullptr, bias, residual, out, rows, outputs, inputs, few}, (const char*)panels, threads);
     }
 }

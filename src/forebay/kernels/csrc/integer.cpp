@@ -202,13 +202,7 @@ void linear(const Linear<float>& job, const Panels<Q>& panels, int threads) {
 void integer_linear(int format, const Linear<float>& job, const char* panels, int threads) {
     constexpr int64_t MOST_ROWS = 512;  // bounds the memory of rounded rows
     with_format(format, [&](auto q) {
-        for (int64_t row = 0; row < job.rows; row += MOST_ROWS) {
-            Linear<float> part = job;
-            part.x += row * job.inputs;
-            part.out += row * job.outputs;
-            if (job.residual) part.residual += row * job.outputs;
-            part.rows = std::min(MOST_ROWS, job.rows - row);
-            linear(part, Panels<decltype(q)>{panels, job.inputs / GROUP}, threads);
-        }
+        Panels<decltype(q)> blocks{panels, job.inputs / GROUP};
+        by_rows(job, MOST_ROWS, [&](const Linear<float>& part) { linear(part, blocks, threads); });
     });
 }

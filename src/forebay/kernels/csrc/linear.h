@@ -1,5 +1,8 @@
 // Matrix products over panels of plain numbers: tiles, the end of a row, and how the work is cut for the threads. Which
 // panels there are is the caller's: packed weights (gemm.cpp) or widened ones (quantised.cpp).
+//
+// Panels hold fp32 or pairs of bf16. With pairs, x is fp32 too, and the pairs are widened (T is bf16), or x has pairs in
+// the place of its numbers, and they are multiplied as such (T is bf16_pair).
 #pragma once
 
 #include <algorithm>
@@ -9,16 +12,19 @@
 
 template <class T>
 struct Linear {
+    typedef std::conditional_t<std::is_same_v<T, float>, float, bf16_pair> Value;
+
     const float* x;
-    const T* panels;
+    const Value* panels;
     const float* bias;
     const float* residual;
     float* out;
-    int64_t rows, outputs, inputs;
+    int64_t rows, outputs, inputs;  // inputs: of x's numbers, whatever they hold
     int64_t few = 0;    // quantised: up to so many rows weights become fp32 in registers
     int64_t first = 0;  // the panel of the matrix that `panels` begins with
 
-    const T* panel(int64_t index) const { return panels + (index - first) * inputs * PANEL; }
+    int64_t panel_size() const { return (std::is_same_v<T, bf16> ? (inputs + 1) / 2 : inputs) * PANEL; }
+    const Value* panel(int64_t index) const { return panels + (index - first) * panel_size(); }
 };
 
 // One row of one panel: add bias and residual, keep within N.
@@ -57,8 +63,11 @@ INLINE void finish_tile(const Linear<T>& job, int64_t row, int64_t panel, const 
 template <bool AHEAD, int MR, int NP, class T>
 INLINE void tile_at(const Linear<T>& job, int64_t row, int64_t panel) {
     Tile<MR, NP> tile = {};
-    int64_t panel_size = job.inputs * PANEL;
-    multiply<AHEAD>(tile, job.x + row * job.inputs, job.inputs, job.panel(panel), panel_size, PANEL, job.inputs);
+    const float* x = job.x + row * job.inputs;
+    if constexpr (std::is_same_v<T, bf16>)
+        multiply_widened<AHEAD>(tile, x, job.inputs, job.panel(panel), job.panel_size(), job.inputs);
+    else
+        multiply<AHEAD>(tile, x, job.inputs, job.panel(panel), job.panel_size(), PANEL, job.inputs);
     finish_tile(job, row, panel, tile);
 }
 
@@ -131,4 +140,28 @@ void spread(
         int64_t row = task / panel_blocks * row_step, panel = task % panel_blocks * panel_step;
         work(row, std::min(row + row_step, rows), panel, std::min(panel + panel_step, panels));
     });
+}
+
+// All rows, a block of which stays in the second-level cache while the panels pass by.
+template <class T>
+void all_rows(const Linear<T>& job, int threads) {
+    constexpr int64_t CACHE = 256 << 10;
+    auto work = [&](int64_t row, int64_t row_end, int64_t panel, int64_t end) {
+        int64_t step = panel_steps(row_end - row);
+        for (; panel < end; panel += step) pass_under<true>(job, row, row_end, panel, std::min(panel + step, end));
+    };
+    spread(job.rows, job.outputs, job.inputs, CACHE, panel_steps(job.rows), threads, work);
+}
+
+// At most `most` rows at a time, which bounds the memory that `work` takes for them.
+template <class T, class Work>
+void by_rows(const Linear<T>& job, int64_t most, const Work& work) {
+    for (int64_t row = 0; row < job.rows; row += most) {
+        Linear<T> part = job;
+        part.x += row * job.inputs;
+        part.out += row * job.outputs;
+        if (job.residual) part.residual += row * job.outputs;
+        part.rows = std::min(most, job.rows - row);
+        work(part);
+    }
 }

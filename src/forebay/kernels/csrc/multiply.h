@@ -4,6 +4,8 @@
 // across columns, never across k. So a row's result is the same bits in any batch.
 #pragma once
 
+#include <type_traits>
+
 #include "simd.h"
 
 constexpr int PANEL = 2 * W;            // columns of a panel
@@ -26,7 +28,14 @@ struct Tile {
 // panels, and then have too few for the sums.
 INLINE void forget(const float*& p) { asm("" : "+r"(p)); }
 
-// tile += a[MR, k] · b[k, NP panels]. Rows of `a` lie `a_row` apart, panels of b `b_panel`, their rows `b_row`. With
+// What a lane of `a` and one of b's type multiply to, added to `sum`.
+template <class T>
+INLINE vf add_product(vf sum, vf a, vf b) {
+    if constexpr (std::is_same_v<T, bf16_pair>) return multiply_add_pairs(sum, a, b);
+    return multiply_add(sum, a, b);
+}
+
+// tile += a[MR, k] · b[k, NP panels]; where b's are pairs, so are a's, and k counts them. Rows of `a` lie `a_row` apart, panels of b `b_panel`, their rows `b_row`. With
 // AHEAD the NP panels after these are asked for meanwhile.
 template <bool AHEAD, int MR, int NP, class T>
 INLINE void multiply(
@@ -44,9 +53,45 @@ INLINE void multiply(
 #pragma GCC unroll 12
             for (int m = 0; m < MR; m++) {
                 vf x = splat(row[m * a_row]);
-                tile.sum[m][p][0] = multiply_add(tile.sum[m][p][0], x, first);
-                tile.sum[m][p][1] = multiply_add(tile.sum[m][p][1], x, second);
+                tile.sum[m][p][0] = add_product<T>(tile.sum[m][p][0], x, first);
+                tile.sum[m][p][1] = add_product<T>(tile.sum[m][p][1], x, second);
             }
         }
     }
+}
+
+// tile += one value of each row of `a` times the even ones of a row of b's pairs, or the ODD ones, widened.
+template <int ODD, bool AHEAD, int MR, int NP>
+INLINE void multiply_half(Tile<MR, NP>& tile, const float* a, int64_t a_row, const bf16_pair* b, int64_t b_panel) {
+#pragma GCC unroll 4
+    for (int p = 0; p < NP; p++) {
+        const float *row = a, *pairs = (const float*)(b + p * b_panel);
+        if (p > 0) forget(row);
+        if (ODD) forget(pairs);  // loaded again, for keeping them takes registers from the sums
+        if constexpr (AHEAD) __builtin_prefetch(pairs + NP * b_panel + ODD * W, 0, 2);
+        vf columns[2];
+#pragma GCC unroll 2
+        for (int h = 0; h < 2; h++) {
+            vu both = (vu)load(pairs + h * W);
+            columns[h] = (vf)(ODD ? both & 0xffff0000u : both << 16);
+        }
+#pragma GCC unroll 12
+        for (int m = 0; m < MR; m++) {
+            vf x = splat(row[m * a_row]);
+            tile.sum[m][p][0] = multiply_add(tile.sum[m][p][0], x, columns[0]);
+            tile.sum[m][p][1] = multiply_add(tile.sum[m][p][1], x, columns[1]);
+        }
+    }
+}
+
+// tile += a[MR, k] · b[k, NP panels] as `multiply` does it, but a's values are single ones, and b's pairs are widened.
+template <bool AHEAD, int MR, int NP>
+INLINE void multiply_widened(
+    Tile<MR, NP>& tile, const float* a, int64_t a_row, const bf16_pair* b, int64_t b_panel, int64_t k
+) {
+    for (; k > 1; k -= 2, a += 2, b += PANEL) {
+        multiply_half<0, AHEAD>(tile, a, a_row, b, b_panel);
+        multiply_half<1, AHEAD>(tile, a + 1, a_row, b, b_panel);
+    }
+    if (k > 0) multiply_half<0, AHEAD>(tile, a, a_row, b, b_panel);
 }

@@ -74,7 +74,6 @@ INLINE void convert(bf16 x, float* out) { *out = widen(x); }
 INLINE void convert(bf16 x, bf16* out) { *out = x; }  // even NaN
 
 constexpr int STEP = 32;  // inputs that are packed of all columns before the next: a cache line of bf16
-static_assert(STEP % W == 0, "whole tiles");
 
 // One step of turning W vectors of W numbers: squares of S numbers change places across the diagonal of squares of 2S.
 template <int S>
@@ -101,24 +100,19 @@ INLINE void turn(vu* numbers) {
     if constexpr (W > 8) exchange<8>(numbers);
 }
 
-// W inputs of a whole panel, from input `i` of `values` on; two columns of bf16 make a number of 32 bits.
-INLINE void store_tile(const bf16 (&values)[PANEL][STEP], int i, bf16* to) {
-    vu tile[W];
-    for (int j = 0; j < W; j++) {
-        vh even, odd;
-        std::memcpy(&even, values[pair_place<bf16>(2 * j)] + i, sizeof even);
-        std::memcpy(&odd, values[pair_place<bf16>(2 * j + 1)] + i, sizeof odd);
-        tile[j] = __builtin_convertvector(even, vu) | __builtin_convertvector(odd, vu) << 16;
-    }
-    turn(tile);
-    for (int k = 0; k < W; k++) std::memcpy(to + k * PANEL, tile + k, sizeof *tile);
-}
-INLINE void store_tile(const float (&values)[PANEL][STEP], int i, float* to) {
+// Columns' inputs as the words of 32 bits that panels are made of, and how many words STEP inputs are.
+template <class T>
+constexpr int WORDS = STEP * sizeof(T) / 4;
+static_assert(WORDS<bf16> % W == 0, "whole tiles");
+
+// Words [word, word + W) of a whole panel.
+template <class T>
+INLINE void store_tile(const T (&values)[PANEL][STEP], int word, char* to) {
     for (int h = 0; h < 2; h++) {
         vu tile[W];
-        for (int j = 0; j < W; j++) std::memcpy(tile + j, values[h * W + j] + i, sizeof *tile);
+        for (int j = 0; j < W; j++) std::memcpy(tile + j, (const char*)values[h * W + j] + word * 4, sizeof *tile);
         turn(tile);
-        for (int k = 0; k < W; k++) std::memcpy(to + k * PANEL + h * W, tile + k, sizeof *tile);
+        for (int k = 0; k < W; k++) std::memcpy(to + ((word + k) * PANEL + h * W) * 4, tile + k, sizeof *tile);
     }
 }
 
@@ -147,33 +141,36 @@ INLINE void load_step(const uint8_t* row, T* values) {
     }
 }
 
-// `count` inputs of the columns from `column` on.
+// The first words of the columns from `column` on.
 template <class T>
-INLINE void store_some(const T (&values)[PANEL][STEP], int column, int count, T* to) {
-    for (int i = 0; i < count; i++)
-        for (int p = 0; p < PANEL; p++)
-            if (pair_place<T>(p) >= column) to[i * PANEL + p] = values[pair_place<T>(p)][i];
+INLINE void store_some(const T (&values)[PANEL][STEP], int column, int words, char* to) {
+    for (int word = 0; word < words; word++)
+        for (int c = column; c < PANEL; c++)
+            std::memcpy(to + (word * PANEL + c) * 4, (const char*)values[c] + word * 4, 4);
 }
 
 // Rows of S into panels of T.
 template <class S, class T>
 void pack_plain(const Rows& from, T* out) {
+    constexpr int in_word = STEP / WORDS<T>;
+    int64_t words = (from.inputs + in_word - 1) / in_word;
     for_panels(from, [&](int64_t panel, int column, int end, const uint8_t* const* rows) {
         T values[PANEL][STEP] = {};
         for (int64_t k = 0; k < from.inputs; k += STEP) {
             int count = (int)std::min<int64_t>(STEP, from.inputs - k);
-            T* to = out + (panel * from.inputs + k) * PANEL;
+            char* to = (char*)out + (panel * words + k / in_word) * PANEL * 4;
             for (int c = column; c < end; c++) {
                 const uint8_t* row = rows[c - column] + k * sizeof(S);
                 if (count == STEP)
                     load_step<S>(row, values[c]);
                 else
                     load_some<S>(row, count, values[c]);
+                for (int i = count; i < STEP; i++) values[c][i] = T{};
             }
             if (column > 0 || count < STEP)
-                store_some(values, column, count, to);
+                store_some(values, column, (count + in_word - 1) / in_word, to);
             else
-                for (int i = 0; i < STEP; i += W) store_tile(values, i, to + i * PANEL);
+                for (int word = 0; word < WORDS<T>; word += W) store_tile(values, word, to);
         }
     });
 }

@@ -44,12 +44,12 @@ def main() -> int:
     options = msgspec.convert(json.loads(sys.argv[1]), WorkerOptions)
     engine = build_engine(options, lambda _stage, _share: None)
     kernels = load_kernels(options.kernels, engine.info.activations)
-    exact = load_kernels(options.kernels, "fp32")
+    floating = load_kernels(options.kernels, "bf16")
     _say({"ready": True})
     warmed: set[str] = set()
     for line in sys.stdin:
         rows = msgspec.convert(json.loads(line)["rows"], list[Row])
-        before, floats = measure_limits(kernels), gemm_gflops(exact)
+        before, floats = measure_limits(kernels), gemm_gflops(floating)
         _generate(engine, _WAKING, "waking", _WARM_CONTEXT, _WARM_STEPS)
         for row in rows:
             _say({"row": row.name} | _measured(engine, row, warm=row.name not in warmed))
