@@ -30,8 +30,8 @@ class MachineLimits:
     read_gbps: float
     """10^9 bytes a second that all threads together read from memory."""
     gemm_gflops: float
-    """10^9 operations a second of the fastest product that inputs may be rounded for: ours or torch's of fp32 and, where
-    the processor has it, of bf16; with 8-bit activations also ours of integers (4-bit weights).
+    """10^9 operations a second of the fastest product that inputs may be rounded for: ours or torch's of fp32, of bf16
+    where the processor has it, and ours of integers (4-bit weights).
     """
 
 

@@ -56,7 +56,8 @@ def _cell(value: float | None) -> str:
 def _circumstances(figures: dict[str, Any]) -> list[str]:
     box = figures["machine"]
     limits = (
-        f", matrix products {box['gemm_gflops']} GFLOP/s (floating point: {box['float_gflops']}), memory {box['read_gbps']} GB/s"
+        f", matrix products {box['gemm_gflops']} GFLOP/s (floating point: {box['float_gflops']})"
+        f", memory {box['read_gbps']} GB/s"
         if "read_gbps" in box
         else ""
     )
