@@ -30,5 +30,13 @@ def native(library: Path) -> NativeKernels:
 
 
 @pytest.fixture(scope="session")
+def rounding_bf16(library: Path) -> NativeKernels:
+    """The native backend that rounds inputs to bf16, even where that is no faster."""
+    kernels = NativeKernels(library, threads=2, activations="bf16")
+    kernels.rounds_bf16 = True
+    return kernels
+
+
+@pytest.fixture(scope="session")
 def portable() -> TorchKernels:
     return TorchKernels()

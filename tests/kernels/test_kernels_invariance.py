@@ -94,19 +94,30 @@ def splits(draw: st.DrawFn) -> list[dict[int, int]]:
     dtype=st.sampled_from([torch.bfloat16, torch.float32]),
     window=st.sampled_from([None, 5, 200]),
     dim=st.sampled_from([64, 72]),
+    rounded=st.booleans(),
 )
 def test_attention_by_chunks(
-    native: NativeKernels, steps: list[dict[int, int]], dtype: torch.dtype, window: int | None, dim: int
+    native: NativeKernels,
+    rounding_bf16: NativeKernels,
+    steps: list[dict[int, int]],
+    dtype: torch.dtype,
+    window: int | None,
+    dim: int,
+    rounded: bool,
 ) -> None:
+    kernels = rounding_bf16 if rounded else native
     steps = [counts for counts in steps if any(counts.values())]
-    assert torch.equal(attend(native, steps, dtype, window, dim), attend(native, [{0: LENGTH}], dtype, window, dim))
+    assert torch.equal(attend(kernels, steps, dtype, window, dim), attend(kernels, [{0: LENGTH}], dtype, window, dim))
 
 
 @pytest.mark.parametrize("window", [None, 100])
-def test_decoding_is_prefilling_one_token_at_a_time(native: NativeKernels, window: int | None) -> None:
+def test_decoding_is_prefilling_one_token_at_a_time(
+    native: NativeKernels, rounding_bf16: NativeKernels, window: int | None
+) -> None:
     one_by_one = [{0: 1} for _ in range(LENGTH)]
-    whole = attend(native, [{0: LENGTH}], torch.bfloat16, window)
-    assert torch.equal(attend(native, one_by_one, torch.bfloat16, window), whole)
+    for kernels in (native, rounding_bf16):
+        whole = attend(kernels, [{0: LENGTH}], torch.bfloat16, window)
+        assert torch.equal(attend(kernels, one_by_one, torch.bfloat16, window), whole)
 
 
 @pytest.mark.parametrize("threads", [1, 3])

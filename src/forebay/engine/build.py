@@ -74,7 +74,7 @@ def _assemble(options: WorkerOptions, source: ModelSource, kernels: Kernels, mod
     chunk = min(_MAX_CHUNK, options.max_step_tokens)
     book = open_book(model.config, pages, chunk, options.prefix_cache)
     limit = context_of(model.config, book, options.max_model_len)
-    fingerprint = f"{model.fingerprint}:{layout}"
+    fingerprint = model.kv_identity(layout)
     config = SchedulerConfig(
         max_running=options.max_running,
         max_waiting=options.max_waiting,

@@ -28,8 +28,9 @@ PAGE_TOKENS = 16
 
 Activations = Literal["fp32", "bf16", "int8"]
 """How far the inputs of a layer may be rounded before they are multiplied with weights, which is faster and gives
-slightly other numbers: `fp32` not at all; `bf16` to bf16 with weights of bf16, where the processor has products of it;
-`int8` also to 8 bits in groups of 32 with quantised weights. Products with weights of fp32 are fp32 always.
+slightly other numbers: `fp32` not at all; `bf16` to bf16 with weights, and K and V, of bf16, where the processor has
+products of it; `int8` also to 8 bits in groups of 32 with quantised weights. Products with weights of fp32 are fp32
+always.
 """
 
 
@@ -152,7 +153,9 @@ class Kernels(Protocol):
     """How far `linear` may round its inputs."""
 
     rounds_bf16: bool
-    """Whether it rounds them to bf16 with matrices of bf16: where that is allowed, and faster."""
+    """Whether it rounds them to bf16 with matrices of bf16, and `attention` its queries and weights with K and V of
+    bf16: where that is allowed, and faster.
+    """
 
     copy_bytes: CopyBytes
     """Copies memory that is not read soon: pages of the KV cache between the tiers."""
@@ -210,7 +213,8 @@ class Kernels(Protocol):
         window: int | None,
     ) -> Tensor:
         """Causal attention of the q heads in qkv [T, (H + 2G) * D] over the pages → [T, H * D]. With `window` w, a
-        token at position p sees positions p - w + 1 to p.
+        token at position p sees positions p - w + 1 to p. With `rounds_bf16` and pages of bf16, scaled queries and
+        weights (not yet divided by their sum) are rounded to bf16.
         """
 
     def silu_mul(self, gate_up: Tensor) -> Tensor:

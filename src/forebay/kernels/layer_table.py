@@ -50,6 +50,7 @@ class _Shape(ctypes.Structure):
                 "dim",
                 "inner",
                 "kv_bytes",
+                "rounded",
                 "page_stride",
                 "layer_bytes",
             )
@@ -87,12 +88,13 @@ class NativeStack:
         settings: LayerSettings,
         ends: EndWeights,
         *,
+        rounds_bf16: bool,
         prepare: Callable[[StepBatch], PreparedBatch],
         place: Callable[[Weight], tuple[int, int, int]],
         threads: int,
     ) -> None:
-        """`prepare` checks a batch; `place` gives a packed matrix's address, format and number of rows that
-        are few for it. Raises ValueError for weights that don't fit each other.
+        """`rounds_bf16` is the kernels'; `prepare` checks a batch; `place` gives a packed matrix's address, format and
+        number of rows that are few for it. Raises ValueError for weights that don't fit each other.
         """
         _check_layers(layers, settings)
         _check_ends(ends, layers[0].qkv.shape[1])
@@ -102,6 +104,7 @@ class NativeStack:
         self._layers = layers
         self._end_weights = ends
         self._settings = settings
+        self._rounds_bf16 = rounds_bf16
         self._threads = threads
         self._table = (_Layer * len(layers))(
             *(_layer(layer, window, place) for layer, window in zip(layers, settings.windows, strict=True))
@@ -173,6 +176,7 @@ class NativeStack:
                 dim=layout.head_dim,
                 inner=self._inner,
                 kv_bytes=layout.dtype.itemsize,
+                rounded=self._rounds_bf16,
                 page_stride=page_stride,
                 layer_bytes=layout.page_bytes // layout.layers,
                 cos_sin=self._settings.cos_sin.data_ptr(),

@@ -51,7 +51,7 @@ _SIGNATURES: dict[str, tuple[type | None, list[type]]] = {
     "forebay_rope_and_store": (None, [c_void_p] * 8 + [c_int64] * 5 + [c_float] + [c_int] * 2),
     "forebay_attention": (
         None,
-        [c_void_p] * 4 + [c_int64] + [c_void_p] * 3 + [c_int64] * 6 + [c_float] + [c_int] * 2,
+        [c_void_p] * 4 + [c_int64] + [c_void_p] * 3 + [c_int64] * 6 + [c_float] + [c_int] * 3,
     ),
     "forebay_layers": (None, [c_void_p] * 6 + [c_int]),
     "forebay_decode": (c_int64, [c_void_p] * 9 + [c_int]),

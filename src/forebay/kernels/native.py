@@ -210,6 +210,7 @@ class NativeKernels:
             _NO_WINDOW if window is None else window,
             scale,
             layout.dtype.itemsize,
+            self.rounds_bf16,
             self._threads,
         )
         return out
@@ -241,7 +242,14 @@ class NativeKernels:
 
     def stack(self, layers: tuple[LayerWeights, ...], settings: LayerSettings, ends: EndWeights) -> Stack | None:
         return NativeStack(
-            self._library, layers, settings, ends, prepare=self._prepare, place=self._place, threads=self._threads
+            self._library,
+            layers,
+            settings,
+            ends,
+            rounds_bf16=self.rounds_bf16,
+            prepare=self._prepare,
+            place=self._place,
+            threads=self._threads,
         )
 
     def read(self, buffer: Tensor) -> None:

@@ -71,6 +71,11 @@ class Model:
             yield from (layer.qkv, layer.output, layer.gate_up, layer.down)
         yield self._weights.head
 
+    def kv_identity(self, layout: KvLayout) -> str:
+        """What the content of pages of `layout` depends on beside their tokens: this, and how attention rounds."""
+        rounds = self._kernels.rounds_bf16 and layout.dtype is torch.bfloat16
+        return f"{self.fingerprint}:{layout}{':bf16' if rounds else ''}"
+
     def layout(self, kv_dtype: torch.dtype) -> KvLayout:
         """The shape of the page store for this model with keys and values stored as `kv_dtype`."""
         return KvLayout(self.config.layers, self.config.kv_heads, self.config.head_dim, kv_dtype)

@@ -43,15 +43,19 @@ void clear(const State& state, int64_t rows, int64_t padded) {
     std::fill_n(state.values, rows * padded, 0.0f);
 }
 
-// The unit's query rows, [groups, rows, dim], scaled for weights that are powers of two.
+// The unit's query rows, [groups, rows, dim], scaled for weights that are powers of two, and in pairs where T is.
 template <class T>
 void collect_queries(const Attention<T>& job, const Unit& unit, float* q) {
     int64_t heads = job.heads_of_group(), dim = job.dim, stride = (job.query_heads + 2 * job.kv_heads) * dim;
     float scale = job.scale * LOG2_E;
     for (int64_t group = unit.group; group < unit.group_end; group++)
-        for (int64_t t = 0; t < unit.tokens; t++, q += heads * dim) {
+        for (int64_t t = 0; t < unit.tokens; t++, q += heads * job.query()) {
             const float* from = job.qkv + (unit.token + t) * stride + group * heads * dim;
-            for (int64_t i = 0; i < heads * dim; i++) q[i] = from[i] * scale;
+            for (int64_t i = 0; i < heads * dim; i++)
+                if constexpr (IN_PAIRS<T>)
+                    narrow(from[i] * scale, (bf16*)q + i);
+                else
+                    q[i] = from[i] * scale;
         }
 }
 
@@ -103,15 +107,15 @@ void run_units(const Attention<T>& job, const std::vector<Unit>& units, int thre
     for (int64_t i = (int64_t)units.size() - 1; i >= 0; i--) {
         const Unit& unit = units[i];
         int64_t rows = unit.tokens * heads, groups = unit.group_end - unit.group, floats = State::floats(rows, padded);
-        float* memory = scratch((groups + 1) * floats + groups * rows * job.dim + GROUP * BLOCK);
+        float* memory = scratch((groups + 1) * floats + groups * rows * job.query() + MOST * BLOCK);
         State block(memory + groups * floats, rows, padded);
         auto all = [&](int64_t g) { return State(memory + g * floats, rows, padded); };
-        float *q = memory + (groups + 1) * floats, *scores = q + groups * rows * job.dim;
+        float *q = memory + (groups + 1) * floats, *scores = q + groups * rows * job.query();
         collect_queries(job, unit, q);
         for (int64_t g = 0; g < groups; g++) clear(all(g), rows, padded);
         for (int64_t b = unit.first_block; b < unit.end_block; b++)
             for (int64_t g = 0; g < groups; g++) {
-                attend_block(job, unit, unit.group + g, b, q + g * rows * job.dim, scores, block);
+                attend_block(job, unit, unit.group + g, b, q + g * rows * job.query(), scores, block);
                 merge(all(g), block, rows, padded);
             }
         for (int64_t g = 0; g < groups; g++) write_out(job, unit, unit.group + g, all(g));
@@ -140,11 +144,11 @@ void run_blocks(const Attention<T>& job, const std::vector<Unit>& units, int thr
     for (int64_t i = 0; i < (int64_t)tasks.size(); i++) {
         const Unit& unit = *tasks[i].unit;
         int64_t rows = unit.tokens * heads, groups = unit.group_end - unit.group;
-        float *q = scratch(groups * rows * job.dim + GROUP * BLOCK), *scores = q + groups * rows * job.dim;
+        float *q = scratch(groups * rows * job.query() + MOST * BLOCK), *scores = q + groups * rows * job.query();
         collect_queries(job, unit, q);
         for (int64_t g = 0; g < groups; g++) {
             State state = of_block(tasks[i].at, g, rows);
-            attend_block(job, unit, unit.group + g, tasks[i].block, q + g * rows * job.dim, scores, state);
+            attend_block(job, unit, unit.group + g, tasks[i].block, q + g * rows * job.query(), scores, state);
         }
     }
     const Task* task = tasks.data();
@@ -178,26 +182,27 @@ void attention(const Attention<T>& job, int threads) {
 
 }  // namespace
 
-// `window` is at least as large as any context when there is none.
+// `window` is at least as large as any context when there is none. K and V of 2 bytes are bf16; with `rounded`, queries
+// and weights become bf16 too.
 extern "C" void forebay_attention(
     const float* qkv, float* out, const void* keys, const void* values, int64_t page_stride, const int32_t* row_starts,
     const int32_t* context, const int32_t* page_table, int64_t table_stride, int64_t rows, int64_t query_heads,
-    int64_t kv_heads, int64_t dim, int64_t window, float scale, int bytes, int threads
+    int64_t kv_heads, int64_t dim, int64_t window, float scale, int bytes, int rounded, int threads
 ) {
-    if (bytes == 2)
+    auto attend = [&](auto how) {
+        typedef decltype(how) T;
         attention(
-            Attention<bf16>{
-                qkv, out, (const bf16*)keys, (const bf16*)values, page_stride, row_starts, context, page_table,
+            Attention<T>{
+                qkv, out, (const Held<T>*)keys, (const Held<T>*)values, page_stride, row_starts, context, page_table,
                 table_stride, rows, query_heads, kv_heads, dim, window, scale
             },
             threads
         );
+    };
+    if (bytes == 4)
+        attend(float());
+    else if (rounded)
+        attend(bf16_pair());
     else
-        attention(
-            Attention<float>{
-                qkv, out, (const float*)keys, (const float*)values, page_stride, row_starts, context, page_table,
-                table_stride, rows, query_heads, kv_heads, dim, window, scale
-            },
-            threads
-        );
+        attend(bf16());
 }

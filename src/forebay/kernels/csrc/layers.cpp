@@ -17,7 +17,7 @@ void forebay_rope_and_store(
 );
 void forebay_attention(
     const float*, float*, const void*, const void*, int64_t, const int32_t*, const int32_t*, const int32_t*, int64_t,
-    int64_t, int64_t, int64_t, int64_t, int64_t, float, int, int
+    int64_t, int64_t, int64_t, int64_t, int64_t, float, int, int, int
 );
 
 // Fields as in `layer_table.py`.
@@ -33,7 +33,7 @@ struct Layer {
 };
 
 struct Shape {
-    int64_t layers, hidden, query_heads, kv_heads, dim, inner, kv_bytes, page_stride, layer_bytes;
+    int64_t layers, hidden, query_heads, kv_heads, dim, inner, kv_bytes, rounded, page_stride, layer_bytes;
     const float* cos_sin;
     float eps, scale;
 };
@@ -80,7 +80,7 @@ void forebay_layers(
         forebay_attention(
             qkv, mixed, keys, values, s.page_stride, step->row_starts, step->context, step->page_table,
             step->table_stride, step->rows, s.query_heads, s.kv_heads, s.dim, layer.window, s.scale, (int)s.kv_bytes,
-            threads
+            (int)s.rounded, threads
         );
         linear(mixed, layer.output, layer.output_bias, hidden, hidden, s.hidden, mixed_size);
         forebay_rms_norm(hidden, layer.mlp_norm, normed, tokens, s.hidden, s.eps, threads);

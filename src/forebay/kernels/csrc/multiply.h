@@ -6,7 +6,7 @@
 
 #include <type_traits>
 
-#include "simd.h"
+#include "pairs.h"
 
 constexpr int PANEL = 2 * W;            // columns of a panel
 constexpr int ROWS = ACCUMULATORS / 2;  // most rows of a register tile

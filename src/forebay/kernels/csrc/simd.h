@@ -51,11 +51,6 @@ struct bf16 {
     uint16_t bits;
 };
 
-// Two consecutive inputs of a column in 32 bits: what one lane of a product of bf16 takes.
-struct bf16_pair {
-    bf16 even, odd;
-};
-
 INLINE vf splat(float x) { return x - vf{}; }  // x - 0 is x for every x, so this is a plain broadcast
 
 INLINE vf load(const float* p) {
@@ -74,7 +69,7 @@ INLINE vf load_natural(const bf16* p) {
     return (vf)(__builtin_convertvector(v, vu) << 16);
 }
 
-// Two vectors of 2W consecutive values. fp32: the first and the second W. bf16: the even and the odd ones, because that
+// Two vectors of 2W consecutive values. 32 bits: the first and the second W. bf16: the even and the odd ones, because that
 // needs no shuffle: one shift and one mask widen 2W values.
 INLINE void load_pair(const float* p, vf& first, vf& second) {
     first = load(p);
@@ -86,8 +81,6 @@ INLINE void load_pair(const bf16* p, vf& first, vf& second) {
     first = (vf)(v << 16);
     second = (vf)(v & 0xffff0000u);
 }
-
-INLINE void load_pair(const bf16_pair* p, vf& first, vf& second) { load_pair((const float*)p, first, second); }
 
 // Where value i of 2W stands after `load_pair` of T: the place within the two vectors.
 template <class T>
@@ -155,30 +148,6 @@ INLINE vf multiply_add(vf sum, vf a, vf b) {
     return sum;
 #endif
 }
-
-// sum + a.odd * b.odd + a.even * b.even, of lanes that are pairs of bf16. x86 adds them one after the other, each
-// rounded once, and takes subnormal numbers for 0; ARM adds both products first.
-#if defined(FOREBAY_AVX512) && defined(__AVX512BF16__)
-constexpr bool MULTIPLIES_BF16 = true;
-INLINE vf multiply_add_pairs(vf sum, vf a, vf b) {
-    return (vf)_mm512_dpbf16_ps((__m512)sum, (__m512bh)a, (__m512bh)b);
-}
-#elif defined(FOREBAY_NEON) && defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
-constexpr bool MULTIPLIES_BF16 = true;
-INLINE vf multiply_add_pairs(vf sum, vf a, vf b) {
-    return (vf)vbfdotq_f32((float32x4_t)sum, (bfloat16x8_t)a, (bfloat16x8_t)b);
-}
-#else
-#if defined(FOREBAY_LANES)
-constexpr bool MULTIPLIES_BF16 = true;
-#else
-constexpr bool MULTIPLIES_BF16 = false;  // fp32 is faster
-#endif
-INLINE vf multiply_add_pairs(vf sum, vf a, vf b) {
-    sum = multiply_add(sum, (vf)((vu)a & 0xffff0000u), (vf)((vu)b & 0xffff0000u));
-    return multiply_add(sum, (vf)((vu)a << 16), (vf)((vu)b << 16));
-}
-#endif
 
 INLINE float widen(float x) { return x; }
 INLINE float widen(bf16 x) {
