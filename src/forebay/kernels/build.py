@@ -17,7 +17,8 @@ from forebay.core.location import cache_folder
 from forebay.kernels.cpu import cpu_flags, find_compiler
 
 SOURCES = Path(__file__).with_name("csrc")
-_FLAGS = ("-std=c++17", "-O3", "-march=native", "-ffp-contract=fast", "-fPIC", "-fopenmp")
+_FLAGS = ("-std=c++17", "-O3", "-march=native", "-ffp-contract=fast", "-fno-strict-aliasing", "-fPIC", "-fopenmp")
+"""Scratch memory holds floats, pairs of bf16 and blocks of integers in turn: hence no strict aliasing."""
 _TIMEOUT_S = 300
 
 

@@ -126,7 +126,7 @@ ONCE float weigh(float* scores, int64_t keys, int64_t low, int64_t high, float* 
         vf weight[N];
 #pragma GCC unroll 4
         for (int v = 0; v < N; v++) weight[v] = load(scores + i + v * W) - largest;
-        power_of_two(weight);
+        power_of_two<std::conditional_t<IN_PAIRS<T>, Coarse, Fine>>(weight);
 #pragma GCC unroll 4
         for (int v = 0; v < N; v++) totals[v % LANES] += store_weights<T>(scores, i + v * W, weight[v]);
     }

@@ -167,8 +167,12 @@ INLINE void narrow(float x, bf16* out) {
 }
 
 INLINE vh narrow(vf x) {
+#if defined(FOREBAY_AVX512) && defined(__AVX512BF16__)
+    return (vh)_mm512_cvtneps_pbh((__m512)x);  // numbers below fp32's least normal one become 0
+#else
     vu bits = (vu)x, rounded = (bits + 0x7fffu + (bits >> 16 & 1)) >> 16;
     return __builtin_convertvector(x == x ? rounded : vu{} + 0x7fc0u, vh);
+#endif
 }
 
 INLINE vf maximum(vf a, vf b) { return a > b ? a : b; }
@@ -231,14 +235,23 @@ INLINE vf exponential(vf x) {
     return vanishes ? vf{} : result;
 }
 
-// 2^x for x <= 0, to about 1e-7 relative; exactly 1 at 0 and exactly 0 below -126 (so a masked score weighs nothing).
-// Several vectors at a time: one after the other, they wait for each other's chains of multiply-adds, of which
-// processors look too few ahead.
-template <int N>
+// 2^r for |r| <= 1/2, highest power first: to about 1e-7, and to 1e-4, which is enough for what becomes bf16.
+struct Fine {
+    static constexpr int degree = 6;
+    static constexpr float terms[] = {1.535336188319500e-4f, 1.339887440266574e-3f, 9.618437357674640e-3f,
+                                      5.550332471162809e-2f, 2.402264791363012e-1f, 6.931472028550421e-1f, 1.0f};
+};
+struct Coarse {
+    static constexpr int degree = 3;
+    static constexpr float terms[] = {5.500869080424309e-2f, 2.422106266021729e-1f, 6.932829022407532e-1f, 1.0f};
+};
+
+// 2^x for x <= 0, relatively as exact as the polynomial; exactly 1 at 0 and exactly 0 below -126 (so a masked score
+// weighs nothing). Several vectors at a time: one after the other, they wait for each other's chains of multiply-adds,
+// of which processors look too few ahead.
+template <class Polynomial = Fine, int N>
 INLINE void power_of_two(vf (&x)[N]) {
     const vf low = splat(-126.0f), magic = splat(12582912.0f);  // 1.5 * 2^23: rounds to an integer
-    constexpr float terms[] = {1.339887440266574e-3f, 9.618437357674640e-3f, 5.550332471162809e-2f,
-                               2.402264791363012e-1f, 6.931472028550421e-1f, 1.0f};
     vf r[N], p[N];
     vi exponent[N];
 #pragma GCC unroll 4
@@ -246,12 +259,12 @@ INLINE void power_of_two(vf (&x)[N]) {
         vf t = maximum(low, x[i]), shifted = t + magic;
         r[i] = t - (shifted - magic);
         exponent[i] = ((vi)shifted - (vi)magic) << 23;
-        p[i] = splat(1.535336188319500e-4f);
+        p[i] = splat(Polynomial::terms[0]);
     }
 #pragma GCC unroll 6
-    for (float term : terms)
+    for (int term = 1; term <= Polynomial::degree; term++)
 #pragma GCC unroll 4
-        for (int i = 0; i < N; i++) p[i] = multiply_add(splat(term), p[i], r[i]);
+        for (int i = 0; i < N; i++) p[i] = multiply_add(splat(Polynomial::terms[term]), p[i], r[i]);
 #pragma GCC unroll 4
     for (int i = 0; i < N; i++) x[i] = x[i] < low ? vf{} : (vf)((vi)p[i] + exponent[i]);
 }
