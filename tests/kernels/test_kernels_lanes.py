@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 from pathlib import Path
 from typing import Any
 
@@ -34,9 +35,11 @@ def other(library: Path, activations: Activations) -> NativeKernels:
 
 
 def _kernels(library: Path, activations: Activations) -> NativeKernels:
-    """Ones that round inputs to bf16 even where products of it are no faster."""
+    """Ones that round inputs to bf16 even where products of it are no faster; not on ARM, whose instruction adds both
+    products of a pair before the sum.
+    """
     kernels = NativeKernels(library, threads=2, activations=activations)
-    kernels.rounds_bf16 = activations == "int8"
+    kernels.rounds_bf16 = activations == "int8" and platform.machine() != "aarch64"
     return kernels
 
 
