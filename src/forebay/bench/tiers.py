@@ -127,7 +127,7 @@ def measure_restore(options: WorkerOptions, tokens: int, rounds: int, report: Re
         "memcpy_gbps": round(statistics.median(host.limits), 2),
         "raw_read_gbps": round(statistics.median(disk.limits), 2),
         "raw_reads_gbps": {way: round(statistics.median(found[way] for found in raw), 2) for way in raw[0]},
-        "recompute_s": round(computed, 2),
+        "recompute_s": round(computed, 4),
         "tokens": tokens,
         "bytes": size,
         "rounds": rounds,

@@ -44,9 +44,9 @@ INLINE void gather_panels(
         if constexpr (IN_PAIRS<T>)
             multiply_paired(tile, row, values, dim, std::min<int64_t>(left, PAGE));
         else if (left >= PAGE)
-            multiply<false>(tile, row, BLOCK, values, PANEL, dim, PAGE);  // a constant number of them is faster
+            multiply(tile, row, BLOCK, values, PANEL, dim, PAGE);  // a constant number of them is faster
         else
-            multiply<false>(tile, row, BLOCK, values, PANEL, dim, left);
+            multiply(tile, row, BLOCK, values, PANEL, dim, left);
     }
     for (int m = 0; m < MR; m++)
         for (int p = 0; p < NP; p++) {

@@ -5,6 +5,8 @@
 // the place of its numbers, and they are multiplied as such (T is bf16_pair).
 #pragma once
 
+#include <unistd.h>
+
 #include <algorithm>
 
 #include "multiply.h"
@@ -60,31 +62,59 @@ INLINE void finish_tile(const Linear<T>& job, int64_t row, int64_t panel, const 
             finish(job, row + m, (panel + p) * PANEL, tile.sum[m][p][0], tile.sum[m][p][1]);
 }
 
-template <bool AHEAD, int MR, int NP, class T>
-INLINE void tile_at(const Linear<T>& job, int64_t row, int64_t panel) {
-    Tile<MR, NP> tile = {};
+// What a tile asks the memory for meanwhile: its part of each of the panels that come `distance` later. No parts: nothing.
+struct Ahead {
+    int64_t distance, part, parts;
+};
+
+// As `multiply`, of some words of the rows and panels: a word is a number of fp32 or a pair.
+template <int MR, int NP, class T>
+INLINE void multiply_words(
+    Tile<MR, NP>& tile, const Linear<T>& job, int64_t row, int64_t panel, int64_t word, int64_t words
+) {
     const float* x = job.x + row * job.inputs;
-    if constexpr (std::is_same_v<T, bf16>)
-        multiply_widened<AHEAD>(tile, x, job.inputs, job.panel(panel), job.panel_size(), job.inputs);
-    else
-        multiply<AHEAD>(tile, x, job.inputs, job.panel(panel), job.panel_size(), PANEL, job.inputs);
+    auto* from = job.panel(panel) + word * PANEL;
+    if constexpr (std::is_same_v<T, bf16>) {
+        int64_t inputs = std::min(2 * words, job.inputs - 2 * word);
+        multiply_widened(tile, x + 2 * word, job.inputs, from, job.panel_size(), inputs);
+    } else
+        multiply(tile, x + word, job.inputs, from, job.panel_size(), PANEL, words);
+}
+
+template <int MR, int NP, class T>
+INLINE void tile_at(const Linear<T>& job, int64_t row, int64_t panel, const Ahead& ahead) {
+    constexpr int64_t STEP = 8, LINE = 64;  // words between two looks ahead, bytes
+    Tile<MR, NP> tile = {};
+    int64_t words = job.panel_size() / PANEL, bytes = job.panel_size() * 4, lines = 0;
+    const char* next = nullptr;
+    if (ahead.parts > 0) {
+        next = (const char*)job.panel(panel + ahead.distance) + bytes / ahead.parts * ahead.part;
+        lines = (STEP * PANEL * 4 / LINE + ahead.parts - 1) / ahead.parts;
+    }
+    for (int64_t word = 0; word < words; word += STEP) {
+        for (int64_t line = 0; line < lines; line++, next += LINE)
+            for (int p = 0; p < NP; p++) __builtin_prefetch(next + p * bytes, 0, 2);
+        if (word + STEP <= words)  // a constant number of them is faster
+            multiply_words(tile, job, row, panel, word, STEP);
+        else
+            multiply_words(tile, job, row, panel, word, words - word);
+    }
     finish_tile(job, row, panel, tile);
 }
 
-// FRESH: the panels come from memory and not from a cache. One and two rows only stream them, which the processor's own
-// prefetching does better; more rows compute long enough for its streams to break off.
-template <bool FRESH, int MR, class T>
-void rows_at(const Linear<T>& job, int64_t row, int64_t panel, int64_t end) {
+template <int MR, class T>
+void rows_at(const Linear<T>& job, int64_t row, int64_t panel, int64_t end, const Ahead& ahead) {
     constexpr int NP = panels_beside(MR);
-    constexpr bool AHEAD = FRESH && MR > 2;
-    for (; panel + NP <= end; panel += NP) tile_at<AHEAD, MR, NP>(job, row, panel);
-    for (; panel < end; panel++) tile_at<AHEAD, MR, 1>(job, row, panel);
+    for (; panel + NP <= end; panel += NP) tile_at<MR, NP>(job, row, panel, ahead);
+    for (; panel < end; panel++) tile_at<MR, 1>(job, row, panel, ahead);
 }
 
-template <bool FRESH, class T, int MR = ROWS>
-INLINE void rows_of(int64_t count, const Linear<T>& job, int64_t row, int64_t panel, int64_t end) {
-    if (count == MR) return rows_at<FRESH, MR>(job, row, panel, end);
-    if constexpr (MR > 1) rows_of<FRESH, T, MR - 1>(count, job, row, panel, end);
+template <class T, int MR = ROWS>
+INLINE void rows_of(
+    int64_t count, const Linear<T>& job, int64_t row, int64_t panel, int64_t end, const Ahead& ahead
+) {
+    if (count == MR) return rows_at<MR>(job, row, panel, end, ahead);
+    if constexpr (MR > 1) rows_of<T, MR - 1>(count, job, row, panel, end, ahead);
 }
 
 // How many rows a register tile should take when `rows` are left: as even as can be, but no tile that has too few
@@ -107,14 +137,17 @@ INLINE int64_t panel_steps(int64_t rows) {
     return step;
 }
 
-// Rows [row, row_end) times panels [first, last). FRESH: as for `rows_at`, of the first rows.
+// Rows [row, row_end) times panels [first, last). FRESH: the panels come from memory and not from a cache, so all tiles
+// together ask for as many that follow. One and two rows only stream them, which the processor's own prefetching does
+// better; more rows compute long enough for its streams to break off.
 template <bool FRESH, class T>
 void pass_under(const Linear<T>& job, int64_t row, int64_t row_end, int64_t first, int64_t last) {
-    int64_t count = next_rows(row_end - row);
-    rows_of<FRESH>(count, job, row, first, last);
-    while ((row += count) < row_end) {
+    Ahead ahead = {last - first, 0, 0};
+    if (FRESH && row_end - row > 2)
+        for (int64_t left = row_end - row; left > 0; left -= next_rows(left)) ahead.parts++;
+    for (int64_t count; row < row_end; row += count, ahead.part++) {
         count = next_rows(row_end - row);
-        rows_of<false>(count, job, row, first, last);
+        rows_of(count, job, row, first, last, ahead);
     }
 }
 
@@ -142,15 +175,19 @@ void spread(
     });
 }
 
-// All rows, a block of which stays in the second-level cache while the panels pass by.
+// Half of the second-level cache: bytes of rows that stay in it while panels pass by.
+inline int64_t room_for_rows() {
+    static const int64_t bytes = std::max<int64_t>(256 << 10, sysconf(_SC_LEVEL2_CACHE_SIZE) / 2);
+    return bytes;
+}
+
 template <class T>
 void all_rows(const Linear<T>& job, int threads) {
-    constexpr int64_t CACHE = 256 << 10;
     auto work = [&](int64_t row, int64_t row_end, int64_t panel, int64_t end) {
         int64_t step = panel_steps(row_end - row);
         for (; panel < end; panel += step) pass_under<true>(job, row, row_end, panel, std::min(panel + step, end));
     };
-    spread(job.rows, job.outputs, job.inputs, CACHE, panel_steps(job.rows), threads, work);
+    spread(job.rows, job.outputs, job.inputs, room_for_rows(), panel_steps(job.rows), threads, work);
 }
 
 // At most `most` rows at a time, which bounds the memory that `work` takes for them.

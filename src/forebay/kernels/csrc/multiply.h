@@ -35,9 +35,9 @@ INLINE vf add_product(vf sum, vf a, vf b) {
     return multiply_add(sum, a, b);
 }
 
-// tile += a[MR, k] · b[k, NP panels]; where b's are pairs, so are a's, and k counts them. Rows of `a` lie `a_row` apart, panels of b `b_panel`, their rows `b_row`. With
-// AHEAD the NP panels after these are asked for meanwhile.
-template <bool AHEAD, int MR, int NP, class T>
+// tile += a[MR, k] · b[k, NP panels]; where b's are pairs, so are a's, and k counts them. Rows of `a` lie `a_row` apart,
+// panels of b `b_panel`, their rows `b_row`.
+template <int MR, int NP, class T>
 INLINE void multiply(
     Tile<MR, NP>& tile, const float* a, int64_t a_row, const T* b, int64_t b_panel, int64_t b_row, int64_t k
 ) {
@@ -49,7 +49,6 @@ INLINE void multiply(
             const float* row = a + i;
             if (p > 0) forget(row);
             load_pair(b + p * b_panel + i * b_row, first, second);
-            if constexpr (AHEAD) __builtin_prefetch(b + (NP + p) * b_panel + i * b_row, 0, 2);
 #pragma GCC unroll 12
             for (int m = 0; m < MR; m++) {
                 vf x = splat(row[m * a_row]);
@@ -61,14 +60,13 @@ INLINE void multiply(
 }
 
 // tile += one value of each row of `a` times the even ones of a row of b's pairs, or the ODD ones, widened.
-template <int ODD, bool AHEAD, int MR, int NP>
+template <int ODD, int MR, int NP>
 INLINE void multiply_half(Tile<MR, NP>& tile, const float* a, int64_t a_row, const bf16_pair* b, int64_t b_panel) {
 #pragma GCC unroll 4
     for (int p = 0; p < NP; p++) {
         const float *row = a, *pairs = (const float*)(b + p * b_panel);
         if (p > 0) forget(row);
         if (ODD) forget(pairs);  // loaded again, for keeping them takes registers from the sums
-        if constexpr (AHEAD) __builtin_prefetch(pairs + NP * b_panel + ODD * W, 0, 2);
         vf columns[2];
 #pragma GCC unroll 2
         for (int h = 0; h < 2; h++) {
@@ -85,13 +83,13 @@ INLINE void multiply_half(Tile<MR, NP>& tile, const float* a, int64_t a_row, con
 }
 
 // tile += a[MR, k] · b[k, NP panels] as `multiply` does it, but a's values are single ones, and b's pairs are widened.
-template <bool AHEAD, int MR, int NP>
+template <int MR, int NP>
 INLINE void multiply_widened(
     Tile<MR, NP>& tile, const float* a, int64_t a_row, const bf16_pair* b, int64_t b_panel, int64_t k
 ) {
     for (; k > 1; k -= 2, a += 2, b += PANEL) {
-        multiply_half<0, AHEAD>(tile, a, a_row, b, b_panel);
-        multiply_half<1, AHEAD>(tile, a + 1, a_row, b, b_panel);
+        multiply_half<0>(tile, a, a_row, b, b_panel);
+        multiply_half<1>(tile, a + 1, a_row, b, b_panel);
     }
-    if (k > 0) multiply_half<0, AHEAD>(tile, a, a_row, b, b_panel);
+    if (k > 0) multiply_half<0>(tile, a, a_row, b, b_panel);
 }
