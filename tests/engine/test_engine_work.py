@@ -62,3 +62,12 @@ def test_only_quantised_weights_are_multiplied_in_integers(engine: Engine, tmp_p
     with contextlib.closing(build_engine(options, lambda _stage, _share: None)) as rounding:
         assert (rounding.info.activations, rounding.info.kernels.endswith("-int8")) == ("int8", True)
         assert rounding.info.fingerprint != engine.info.fingerprint
+
+
+def test_no_8_bits_where_bf16_is_asked_for(tmp_path: Path) -> None:
+    tiny.save(tiny.build(tiny.llama()), tmp_path)
+    options = WorkerOptions(
+        model=str(tmp_path), kv_memory=8 << 20, kernels="native", quantize="int8", activations="bf16"
+    )
+    with contextlib.closing(build_engine(options, lambda _stage, _share: None)) as built:
+        assert built.info.activations == "fp32"  # every matrix is quantised: no layer rounds its inputs

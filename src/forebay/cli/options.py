@@ -64,7 +64,7 @@ Milliseconds = Annotated[float, Parameter(validator=Number(gt=0), metavar="MS")]
 
 Dtype = Literal["bf16", "fp32"]
 Quantize = Literal["auto", "none", "int4", "int8"]
-Activations = Literal["fp32", "int8"]
+Activations = Literal["fp32", "bf16", "int8"]
 KernelChoice = Literal["auto", "native", "torch"]
 
 
