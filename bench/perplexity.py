@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from forebay.kernels import PAGE_TOKENS, Activations, StepBatch, load_kernels
+from forebay.core.activations import Activations
+from forebay.kernels import PAGE_TOKENS, StepBatch, load_kernels
 from forebay.models import Model, load_model, resolve
 from forebay.models.loader import Quantize
 from forebay.recipe import Recipe

@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 from tests.models import tiny
 
+from forebay.core.activations import Activations
 from forebay.core.messages import WorkerStats
 from forebay.core.request import GenerateRequest, SamplingParams
 from forebay.engine import WorkerOptions
 from forebay.engine.build import build_engine
 from forebay.engine.engine import Engine
-from forebay.kernels import Activations, load_kernels
+from forebay.kernels import load_kernels
 
 LAYER = 2 * (64 * 64 + 2 * 32 * 64 + 64 * 64 + 3 * 96 * 64)
 """Operations of a token in a layer: q 64x64, k and v 32x64 each, output 64x64, gate, up and down 96x64 each."""

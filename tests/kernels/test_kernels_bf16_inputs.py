@@ -1,4 +1,4 @@
-"""Products of bf16 with what is rounded to it: linear layers and attention."""
+"""Products of bf16 with what is rounded to it. Over random shapes they are in the tests of all kernels."""
 
 from __future__ import annotations
 
@@ -6,51 +6,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from tests.kernels.kernel_cases import Sequences, random
 from tests.kernels.test_kernels_invariance import DIM, HEADS, KV_HEADS, LENGTH, attend
-from torch import Tensor
 
 from forebay.kernels import PAGE_TOKENS
 from forebay.kernels.native import NativeKernels
-from forebay.kernels.torch_backend import TorchKernels
-
-quick = settings(max_examples=30, deadline=None, derandomize=True)
-
-
-def close(actual: Tensor, expected: Tensor) -> None:
-    torch.testing.assert_close(actual, expected, atol=2e-5, rtol=2e-5)
-
-
-@quick
-@given(
-    rows=st.integers(1, 80),
-    outputs=st.integers(1, 150),
-    inputs=st.integers(1, 130),
-    with_bias=st.booleans(),
-    with_residual=st.booleans(),
-)
-def test_linear(
-    rounding_bf16: NativeKernels,
-    portable: TorchKernels,
-    rows: int,
-    outputs: int,
-    inputs: int,
-    with_bias: bool,
-    with_residual: bool,
-) -> None:
-    matrix, x = random(outputs, inputs) / inputs**0.5, random(rows, inputs, seed=1)
-    bias = random(outputs, seed=2) if with_bias else None
-    residual = random(rows, outputs, seed=3) if with_residual else None
-    packed = rounding_bf16.pack(matrix, torch.bfloat16)
-    together = rounding_bf16.linear(x, packed, bias, residual)
-    close(together, portable.linear(x.bfloat16().float(), portable.pack(matrix, torch.bfloat16), bias, residual))
-    for row in range(rows):
-        alone = rounding_bf16.linear(
-            x[row : row + 1], packed, bias, None if residual is None else residual[row : row + 1]
-        )
-        assert torch.equal(alone[0], together[row])
 
 
 @pytest.mark.parametrize("threads", [1, 3])

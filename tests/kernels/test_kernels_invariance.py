@@ -23,13 +23,23 @@ HEADS, KV_HEADS, DIM, LENGTH = 6, 2, 64, 300
     outputs=st.integers(1, 120),
     inputs=st.sampled_from([1, 63, 576, 1536]),
     dtype=st.sampled_from([torch.bfloat16, torch.float32]),
+    rounded=st.booleans(),
 )
-def test_linear_by_rows(native: NativeKernels, rows: int, outputs: int, inputs: int, dtype: torch.dtype) -> None:
-    weight = native.pack(random(outputs, inputs), dtype)
+def test_linear_by_rows(
+    native: NativeKernels,
+    rounding_bf16: NativeKernels,
+    rows: int,
+    outputs: int,
+    inputs: int,
+    dtype: torch.dtype,
+    rounded: bool,
+) -> None:
+    kernels = rounding_bf16 if rounded else native
+    weight = kernels.pack(random(outputs, inputs), dtype)
     x, residual, bias = random(rows, inputs, seed=1), random(rows, outputs, seed=2), random(outputs, seed=3)
-    together = native.linear(x, weight, bias, residual)
+    together = kernels.linear(x, weight, bias, residual)
     for row in range(rows):
-        alone = native.linear(x[row : row + 1], weight, bias, residual[row : row + 1])
+        alone = kernels.linear(x[row : row + 1], weight, bias, residual[row : row + 1])
         assert torch.equal(alone[0], together[row])
 
 

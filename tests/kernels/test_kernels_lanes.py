@@ -12,7 +12,8 @@ from tests.kernels.kernel_cases import random
 from tests.kernels.test_kernels_invariance import attend
 from tests.kernels.test_kernels_quantised import KINDS, quantised
 
-from forebay.kernels import Activations, Pick
+from forebay.core.activations import Activations
+from forebay.kernels import Pick
 from forebay.kernels.build import built_library
 from forebay.kernels.native import NativeKernels
 

@@ -28,9 +28,11 @@ def close(actual: Tensor, expected: Tensor, tolerance: float = 2e-5) -> None:
     dtype=DTYPES,
     with_bias=st.booleans(),
     with_residual=st.booleans(),
+    rounded=st.booleans(),
 )
 def test_linear(
     native: NativeKernels,
+    rounding_bf16: NativeKernels,
     portable: TorchKernels,
     rows: int,
     outputs: int,
@@ -38,12 +40,15 @@ def test_linear(
     dtype: torch.dtype,
     with_bias: bool,
     with_residual: bool,
+    rounded: bool,
 ) -> None:
+    kernels = rounding_bf16 if rounded else native
     matrix, x = random(outputs, inputs) / inputs**0.5, random(rows, inputs, seed=1)
     bias = random(outputs, seed=2) if with_bias else None
     residual = random(rows, outputs, seed=3) if with_residual else None
-    actual = native.linear(x, native.pack(matrix, dtype), bias, residual)
-    close(actual, portable.linear(x, portable.pack(matrix, dtype), bias, residual))
+    actual = kernels.linear(x, kernels.pack(matrix, dtype), bias, residual)
+    taken = x.bfloat16().float() if rounded and dtype is torch.bfloat16 else x
+    close(actual, portable.linear(taken, portable.pack(matrix, dtype), bias, residual))
 
 
 @pytest.mark.parametrize("shape", [(192, 576), (1001, 300)])

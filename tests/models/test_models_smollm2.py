@@ -13,8 +13,9 @@ from tests.models.harness import HandRunner, greedy
 from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from forebay.core.activations import Activations
 from forebay.core.gguf import GgufFile, read_gguf
-from forebay.kernels import Activations, Kernels, load_kernels
+from forebay.kernels import Kernels, load_kernels
 from forebay.models import describe, load_model, resolve
 from forebay.models.loader import Quantize
 from forebay.models.tensors import GGUF_NAMES, Part, hf_name

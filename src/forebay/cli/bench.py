@@ -11,7 +11,8 @@ from typing import Annotated, Literal
 from cyclopts import Parameter, Token
 from cyclopts.validators import Number
 
-from forebay.cli.options import DEFAULT_MODEL, Activations, Dtype, Flag, KernelChoice, NotNegative, Positive, Quantize
+from forebay.cli.options import DEFAULT_MODEL, Dtype, Flag, KernelChoice, NotNegative, Positive, Quantize
+from forebay.core.activations import Activations
 
 Rate = Annotated[float, Parameter(validator=Number(gt=0))]
 

@@ -17,6 +17,7 @@ from cyclopts import Parameter, Token
 from cyclopts.config import Dict, Env
 from cyclopts.validators import Number
 
+from forebay.core.activations import Activations
 from forebay.core.errors import ForebayError
 
 ENV_PREFIX = "FOREBAY_"
@@ -64,7 +65,6 @@ Milliseconds = Annotated[float, Parameter(validator=Number(gt=0), metavar="MS")]
 
 Dtype = Literal["bf16", "fp32"]
 Quantize = Literal["auto", "none", "int4", "int8"]
-Activations = Literal["fp32", "bf16", "int8"]
 KernelChoice = Literal["auto", "native", "torch"]
 
 

@@ -6,10 +6,9 @@ another machine. The order of messages on one connection is kept; a worker answe
 
 from __future__ import annotations
 
-from typing import Literal
-
 import msgspec
 
+from forebay.core.activations import Activations
 from forebay.core.request import FinishReason, GenerateRequest
 
 
@@ -204,7 +203,7 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds that pages stay unread, by retention class."""
     kernels: str
     """Which kernels run, for example `native-avx2`, `native-avx2-int8` or `torch`."""
-    activations: Literal["int8", "bf16", "fp32"] = "fp32"
+    activations: Activations = "fp32"
     """How far a layer's inputs are rounded; fp32 also where nothing is gained by it."""
     threads: str = ""
     """How many threads compute, why, and whether they are pinned; in words."""

@@ -6,11 +6,11 @@ from typing import Literal
 
 import msgspec
 
+from forebay.core.activations import Activations
 from forebay.kv.quota import Quotas
 
 Dtype = Literal["bf16", "fp32"]
 Quantize = Literal["auto", "none", "int4", "int8"]
-Activations = Literal["fp32", "bf16", "int8"]
 
 
 class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):

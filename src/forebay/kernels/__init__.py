@@ -3,7 +3,6 @@
 from forebay.kernels.draw import Pick
 from forebay.kernels.interface import (
     PAGE_TOKENS,
-    Activations,
     EndWeights,
     Kernels,
     KvLayout,
@@ -21,7 +20,6 @@ __all__ = [
     "PAGE_TOKENS",
     "PLAIN_KINDS",
     "STORED_BITS",
-    "Activations",
     "EndWeights",
     "Kernels",
     "KvLayout",

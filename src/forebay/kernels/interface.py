@@ -14,24 +14,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
+from forebay.core.activations import Activations
 from forebay.core.copying import CopyBytes
 from forebay.kernels.draw import Pick
 from forebay.kernels.quantised import QuantisedMatrix
 from forebay.kernels.stored import StoredRows
 
 PAGE_TOKENS = 16
-
-Activations = Literal["fp32", "bf16", "int8"]
-"""How far the inputs of a layer may be rounded before they are multiplied with weights, which is faster and gives
-slightly other numbers: `fp32` not at all; `bf16` to bf16 with weights, and K and V, of bf16, where the processor has
-products of it; `int8` also to 8 bits in groups of 32 with quantised weights. Products with weights of fp32 are fp32
-always.
-"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 
+from forebay.core.activations import Activations
 from forebay.core.errors import ConfigError
 from forebay.kernels.build import BuildError, built_library
 from forebay.kernels.cpu import cpu_flags
-from forebay.kernels.interface import Activations, Kernels
+from forebay.kernels.interface import Kernels
 from forebay.kernels.native import NativeKernels
 from forebay.kernels.torch_backend import TorchKernels
 

@@ -15,12 +15,12 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from forebay.core.activations import Activations
 from forebay.core.copying import CopyBytes
 from forebay.kernels.checks import PreparedBatch, check_kv, check_tensor, prepare_batch
 from forebay.kernels.crossover import USUAL_CROSSOVER, MatrixKind, known_crossovers
 from forebay.kernels.draw import Pick, native_picks
 from forebay.kernels.interface import (
-    Activations,
     EndWeights,
     KvLayout,
     LayerSettings,

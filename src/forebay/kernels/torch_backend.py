@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from forebay.core.activations import Activations
 from forebay.core.copying import CopyBytes, plain_copy
 from forebay.kernels.draw import Pick, draw
 from forebay.kernels.interface import (
     PAGE_TOKENS,
-    Activations,
     EndWeights,
     KvLayout,
     LayerSettings,

@@ -11,8 +11,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from forebay.core.activations import Activations
 from forebay.core.gguf import read_gguf
-from forebay.kernels import GROUP, PLAIN_KINDS, STORED_BITS, Activations, Kernels, LayerWeights, Weight, quantise
+from forebay.kernels import GROUP, PLAIN_KINDS, STORED_BITS, Kernels, LayerWeights, Weight, quantise
 from forebay.models.config import ModelConfig
 from forebay.models.fingerprint import fingerprint
 from forebay.models.memory import LOADERS, check_memory

@@ -11,7 +11,8 @@ from dataclasses import dataclass, fields
 import torch
 from torch import Tensor
 
-from forebay.kernels import Activations, EndWeights, Kernels, KvLayout, LayerSettings, LayerWeights, StepBatch, Weight
+from forebay.core.activations import Activations
+from forebay.kernels import EndWeights, Kernels, KvLayout, LayerSettings, LayerWeights, StepBatch, Weight
 from forebay.models.config import ModelConfig
 
 
@@ -40,7 +41,7 @@ class Model:
     ) -> None:
         self.config = config
         self.activations = activations
-        """What its products are computed in: fp32 also where no weight is quantised, whatever `kernels` do with one."""
+        """How far its layers' inputs are rounded, which its weights decide as well as what `kernels` may do."""
         self.fingerprint = fingerprint
         """Hex digest over config, weights' identity and dtype."""
         self._weights = weights

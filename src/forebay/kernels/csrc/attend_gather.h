@@ -16,12 +16,7 @@ INLINE void multiply_paired(Tile<MR, NP>& tile, const float* weights, const bf16
             if (p > 0) forget(row);
             vf first = pair_up(at, at + dim), second = pair_up(at + W, at + dim + W);
             if (alone) first = (vf)((vu)first & 0xffffu), second = (vf)((vu)second & 0xffffu);
-#pragma GCC unroll 12
-            for (int m = 0; m < MR; m++) {
-                vf x = splat(row[m * BLOCK]);
-                tile.sum[m][p][0] = multiply_add_pairs(tile.sum[m][p][0], x, first);
-                tile.sum[m][p][1] = multiply_add_pairs(tile.sum[m][p][1], x, second);
-            }
+            add_columns<bf16_pair>(tile, p, row, BLOCK, first, second);
         }
     }
 }

@@ -23,12 +23,10 @@ INLINE void round_row(const float* x, int64_t inputs, bf16* out) {
 }
 
 void rounded_linear(const Linear<bf16>& job, int threads) {
-    constexpr int64_t MOST_ROWS = 512;
-    by_rows(job, MOST_ROWS, [&](const Linear<bf16>& part) {
+    by_rows(job, [&](const Linear<bf16>& part) {
         int64_t pairs = (part.inputs + 1) / 2;
         float* rounded = scratch(part.rows * pairs);
-        int awake = part.rows * part.inputs < 1 << 15 ? 1 : threads;  // so few are done before the others are
-        share(part.rows, awake, [&](int64_t row) {
+        round_all(part, threads, [&](int64_t row) {
             round_row(part.x + row * part.inputs, part.inputs, (bf16*)(rounded + row * pairs));
         });
         all_rows(

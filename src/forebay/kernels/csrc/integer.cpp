@@ -63,14 +63,13 @@ INLINE void round_inputs(const float* x, Inputs<Q>& out) {
 }
 
 template <class Q>
-Rounded<Q> round_rows(const float* x, int64_t rows, int64_t inputs, int threads) {
-    int64_t groups = inputs / GROUP;
-    Rounded<Q> rounded{(Inputs<Q>*)scratch(rows * groups * sizeof(Inputs<Q>) / 4), rows, groups};
-    auto round = [&](int64_t row) {
-        for (int64_t g = 0; g < groups; g++) round_inputs(x + row * inputs + g * GROUP, *rounded.at(g, row));
-    };
-    // So few are done before the other threads are awake.
-    share(rows, rows * inputs < 1 << 15 ? 1 : threads, round);
+Rounded<Q> round_rows(const Linear<float>& job, int threads) {
+    int64_t groups = job.inputs / GROUP;
+    Rounded<Q> rounded{(Inputs<Q>*)scratch(job.rows * groups * sizeof(Inputs<Q>) / 4), job.rows, groups};
+    round_all(job, threads, [&](int64_t row) {
+        const float* x = job.x + row * job.inputs;
+        for (int64_t g = 0; g < groups; g++) round_inputs(x + g * GROUP, *rounded.at(g, row));
+    });
     return rounded;
 }
 
@@ -182,7 +181,7 @@ ONCE void panel_under_row(
 
 template <class Q>
 void linear(const Linear<float>& job, const Panels<Q>& panels, int threads) {
-    Rounded<Q> x = round_rows<Q>(job.x, job.rows, job.inputs, threads);
+    Rounded<Q> x = round_rows<Q>(job, threads);
     // AT_ONCE rows and the panels of a task stay in the second-level cache, so tasks take all rows.
     auto work = [&](int64_t, int64_t, int64_t first, int64_t end) {
         for (int64_t row = 0; row < job.rows; row += AT_ONCE) {
@@ -200,9 +199,8 @@ void linear(const Linear<float>& job, const Panels<Q>& panels, int threads) {
 }  // namespace
 
 void integer_linear(int format, const Linear<float>& job, const char* panels, int threads) {
-    constexpr int64_t MOST_ROWS = 512;  // bounds the memory of rounded rows
     with_format(format, [&](auto q) {
         Panels<decltype(q)> blocks{panels, job.inputs / GROUP};
-        by_rows(job, MOST_ROWS, [&](const Linear<float>& part) { linear(part, blocks, threads); });
+        by_rows(job, [&](const Linear<float>& part) { linear(part, blocks, threads); });
     });
 }

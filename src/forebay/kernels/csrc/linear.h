@@ -190,9 +190,17 @@ void all_rows(const Linear<T>& job, int threads) {
     spread(job.rows, job.outputs, job.inputs, room_for_rows(), panel_steps(job.rows), threads, work);
 }
 
-// At most `most` rows at a time, which bounds the memory that `work` takes for them.
+// Calls `round(row)` for each row of x.
+template <class T, class Round>
+void round_all(const Linear<T>& job, int threads, const Round& round) {
+    // So few are done before the other threads are awake.
+    share(job.rows, job.rows * job.inputs < 1 << 15 ? 1 : threads, round);
+}
+
+// Some rows at a time, which bounds the memory that `work` takes for rounded ones.
 template <class T, class Work>
-void by_rows(const Linear<T>& job, int64_t most, const Work& work) {
+void by_rows(const Linear<T>& job, const Work& work) {
+    constexpr int64_t most = 512;
     for (int64_t row = 0; row < job.rows; row += most) {
         Linear<T> part = job;
         part.x += row * job.inputs;

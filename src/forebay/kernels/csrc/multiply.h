@@ -35,6 +35,17 @@ INLINE vf add_product(vf sum, vf a, vf b) {
     return multiply_add(sum, a, b);
 }
 
+// Panel p of the tile += one number of each row, the first at `row`, times a row of that panel.
+template <class T, int MR, int NP>
+INLINE void add_columns(Tile<MR, NP>& tile, int p, const float* row, int64_t stride, vf first, vf second) {
+#pragma GCC unroll 12
+    for (int m = 0; m < MR; m++) {
+        vf x = splat(row[m * stride]);
+        tile.sum[m][p][0] = add_product<T>(tile.sum[m][p][0], x, first);
+        tile.sum[m][p][1] = add_product<T>(tile.sum[m][p][1], x, second);
+    }
+}
+
 // tile += a[MR, k] · b[k, NP panels]; where b's are pairs, so are a's, and k counts them. Rows of `a` lie `a_row` apart,
 // panels of b `b_panel`, their rows `b_row`.
 template <int MR, int NP, class T>
@@ -49,12 +60,7 @@ INLINE void multiply(
             const float* row = a + i;
             if (p > 0) forget(row);
             load_pair(b + p * b_panel + i * b_row, first, second);
-#pragma GCC unroll 12
-            for (int m = 0; m < MR; m++) {
-                vf x = splat(row[m * a_row]);
-                tile.sum[m][p][0] = add_product<T>(tile.sum[m][p][0], x, first);
-                tile.sum[m][p][1] = add_product<T>(tile.sum[m][p][1], x, second);
-            }
+            add_columns<T>(tile, p, row, a_row, first, second);
         }
     }
 }
@@ -73,12 +79,7 @@ INLINE void multiply_half(Tile<MR, NP>& tile, const float* a, int64_t a_row, con
             vu both = (vu)load(pairs + h * W);
             columns[h] = (vf)(ODD ? both & 0xffff0000u : both << 16);
         }
-#pragma GCC unroll 12
-        for (int m = 0; m < MR; m++) {
-            vf x = splat(row[m * a_row]);
-            tile.sum[m][p][0] = multiply_add(tile.sum[m][p][0], x, columns[0]);
-            tile.sum[m][p][1] = multiply_add(tile.sum[m][p][1], x, columns[1]);
-        }
+        add_columns<bf16>(tile, p, row, a_row, columns[0], columns[1]);
     }
 }
 

@@ -38,11 +38,7 @@ INLINE vf multiply_add_pairs(vf sum, vf a, vf b) {
     return (vf)vbfdotq_f32((float32x4_t)sum, (bfloat16x8_t)a, (bfloat16x8_t)b);
 }
 #else
-#if defined(FOREBAY_LANES)
-constexpr bool MULTIPLIES_BF16 = true;
-#else
 constexpr bool MULTIPLIES_BF16 = false;  // fp32 is faster
-#endif
 INLINE vf multiply_add_pairs(vf sum, vf a, vf b) {
     sum = multiply_add(sum, (vf)((vu)a & 0xffff0000u), (vf)((vu)b & 0xffff0000u));
     return multiply_add(sum, (vf)((vu)a << 16), (vf)((vu)b << 16));

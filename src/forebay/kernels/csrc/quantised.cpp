@@ -39,12 +39,7 @@ INLINE void multiply_quantised(
                     if (p > 0) forget(row);
                     vf first = C::weights(words[p][0], i, columns[p][0]);
                     vf second = C::weights(words[p][1], i, columns[p][1]);
-#pragma GCC unroll 12
-                    for (int m = 0; m < MR; m++) {
-                        vf input = splat(row[m * x_row]);
-                        tile.sum[m][p][0] = multiply_add(tile.sum[m][p][0], input, first);
-                        tile.sum[m][p][1] = multiply_add(tile.sum[m][p][1], input, second);
-                    }
+                    add_columns<float>(tile, p, row, x_row, first, second);
                 }
             }
         }
