@@ -76,8 +76,12 @@ INLINE void multiply_half(Tile<MR, NP>& tile, const float* a, int64_t a_row, con
         vf columns[2];
 #pragma GCC unroll 2
         for (int h = 0; h < 2; h++) {
-            vu both = (vu)load(pairs + h * W);
-            columns[h] = (vf)(ODD ? both & 0xffff0000u : both << 16);
+            vu number = (vu)load(pairs + h * W);
+            if (ODD) number >>= 16;
+#if defined(FOREBAY_AVX2)
+            asm("" : "+x"(number));  // not masked instead of shifted: of 16 registers none is left for a mask
+#endif
+            columns[h] = (vf)(number << 16);
         }
         add_columns<bf16>(tile, p, row, a_row, columns[0], columns[1]);
     }
